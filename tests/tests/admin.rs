@@ -18,6 +18,11 @@ fn ready_and_server_info_tell_the_state() {
     assert_eq!(info["command_line_options"]["config_path"], proxy.config_path().to_str().unwrap());
     assert!(info["version"].as_str().is_some_and(|version| !version.is_empty()));
     assert!(info["uptime_current_epoch"].as_str().is_some_and(|uptime| uptime.ends_with('s')));
+    assert_eq!(info["node"].get("locality"), None, "nobody said where it stands");
+    let placed = json!({"node": {"id": "n", "cluster": "c", "locality": {"zone": "z"}}});
+    let proxy = Proxy::start(&Config::proxy_to(origin.address).overlay(placed));
+    let node = &proxy.admin_json("/server_info")["node"];
+    assert_eq!(node["locality"], json!({"region": "", "zone": "z", "sub_zone": ""}));
 }
 
 #[test]

@@ -279,3 +279,75 @@ fn connections_go_where_what_was_noted_of_them_leads() {
     assert!(hosts("client").len() > 1);
     assert_eq!(hosts("everybody").len(), 1);
 }
+
+/// Endpoints that nobody connects to, each with its weight.
+fn weighed(priority: u32, endpoints: &[(u16, u32)]) -> Value {
+    let endpoint = |(port, weight): &(u16, u32)| {
+        json!({
+            "endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}},
+            "load_balancing_weight": weight,
+            "metadata": {"filter_metadata": {"envoy.lb": {"v": "a"}}},
+        })
+    };
+    json!({"priority": priority, "lb_endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()})
+}
+
+#[test]
+fn tables_tell_how_large_they_are_as_envoys() {
+    let three = || vec![weighed(0, &[(7001, 1), (7002, 2), (7003, 5)])];
+    let two_priorities = || vec![weighed(0, &[(7001, 1), (7002, 1)]), weighed(1, &[(7003, 3), (7005, 1), (7004, 1)])];
+    let mut with_unhealthy = three();
+    with_unhealthy[0]["lb_endpoints"][0]["health_status"] = json!("UNHEALTHY");
+    let mut zones = vec![weighed(0, &[(7001, 1), (7002, 1)]), weighed(0, &[(7003, 3), (7005, 1)])];
+    for (at, zone, weight) in [(0, "a", 1), (1, "b", 3)] {
+        zones[at]["locality"] = json!({"zone": zone});
+        zones[at]["load_balancing_weight"] = json!(weight);
+    }
+    let maglev = |size: u32| json!({"lb_policy": "MAGLEV", "maglev_lb_config": {"table_size": size}});
+    let ring = |least: u32, most: u32| {
+        let sizes = json!({"minimum_ring_size": least, "maximum_ring_size": most});
+        json!({"lb_policy": "RING_HASH", "ring_hash_lb_config": sizes})
+    };
+    let subsets = json!({"fallback_policy": "NO_FALLBACK", "subset_selectors": [{"keys": ["v"]}]});
+    // Each with the fewest and the most of a host, and the size of a ring.
+    let clusters = [
+        ("usual", json!({"lb_policy": "MAGLEV"}), three(), vec![8193, 40_959]),
+        ("small", maglev(11), three(), vec![2, 6]),
+        ("compact", maglev(5003), three(), vec![626, 3126]),
+        ("later", maglev(101), two_priorities(), vec![20, 60]),
+        ("gap", maglev(101), vec![weighed(0, &[(7001, 1), (7002, 1)]), weighed(1, &[])], vec![50, 51]),
+        ("some", maglev(11), with_unhealthy, vec![4, 7]),
+        ("nobody", maglev(11), vec![], vec![0, 0]),
+        ("ring", json!({"lb_policy": "RING_HASH"}), three(), vec![128, 640, 1024]),
+        ("little", ring(10, 20), three(), vec![2, 10, 16]),
+        ("capped", ring(3, 5), three(), vec![1, 3, 5]),
+        ("last", ring(10, 20), two_priorities(), vec![2, 6, 10]),
+        ("none", ring(10, 20), vec![], vec![0, 0, 0]),
+        ("zones", maglev(101), zones, vec![13, 56]),
+        ("subset", maglev(101), vec![weighed(0, &[(7001, 1), (7002, 2)])], vec![34, 67]),
+    ];
+    let mut config = Config::routes(json!([])).cluster("turns", &["127.0.0.1:7001".parse().unwrap()]);
+    for (name, fields, endpoints, _) in &clusters {
+        let mut fields = fields.clone();
+        fields["load_assignment"] = json!({"endpoints": endpoints});
+        match *name {
+            "zones" => fields["common_lb_config"] = json!({"locality_weighted_lb_config": {}}),
+            "subset" => fields["lb_subset_config"] = subsets.clone(),
+            _ => {}
+        }
+        config = config.cluster_with(name, &[], fields);
+    }
+    let proxy = Proxy::start(&config);
+    let stats = proxy.stats();
+    for (name, _, _, expected) in &clusters {
+        let names: &[&str] = match expected.len() {
+            2 => &["maglev_lb.min_entries_per_host", "maglev_lb.max_entries_per_host"],
+            _ => &["ring_hash_lb.min_hashes_per_host", "ring_hash_lb.max_hashes_per_host", "ring_hash_lb.size"],
+        };
+        let values: Vec<u64> = names.iter().map(|stat| stats.value(&format!("cluster.{name}.{stat}"))).collect();
+        assert_eq!(&values, expected, "{name}");
+    }
+    let text = proxy.admin_get("/stats?filter=_lb%5C.").text().to_owned();
+    assert!(text.contains("cluster.usual.maglev_lb.") && !text.contains("cluster.usual.ring_hash_lb."), "{text}");
+    assert!(!text.contains("cluster.turns."), "{text}");
+}

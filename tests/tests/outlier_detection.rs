@@ -161,6 +161,56 @@ fn too_slow_an_answer_is_a_bad_one() {
 }
 
 #[test]
+fn what_success_rates_are_compared_with_is_shown_for_clusters_with_detection() {
+    let services: Vec<Service> = [("a", 200), ("b", 200), ("c", 500)].map(|(name, it)| Service::start(name, it)).into();
+    let mut addresses: Vec<SocketAddr> = services.iter().map(Service::address).collect();
+    addresses.push(net::refusing_address());
+    let rules = json!({"consecutive_5xx": 0, "consecutive_gateway_failure": 0, "consecutive_local_origin_failure": 0,
+        "success_rate_request_volume": 5, "interval": "1s", "success_rate_minimum_hosts": 3, "success_rate_stdev_factor": 500,
+        "enforcing_success_rate": 0, "enforcing_local_origin_success_rate": 0, "failure_percentage_minimum_hosts": 100,
+        "split_external_local_origin_errors": true});
+    let proxy = Proxy::start(&config(&addresses, detection(rules)).cluster("plain", &[services[0].address()]));
+    let shown = |what: &str| {
+        let text = proxy.admin_get("/clusters").text().to_owned();
+        let start = format!("{what}::outlier::");
+        text.lines().filter_map(|line| line.strip_prefix(&start)).map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        shown("origin"),
+        "success_rate_average::-1 success_rate_ejection_threshold::-1 local_origin_success_rate_average::-1 \
+         local_origin_success_rate_ejection_threshold::-1"
+    );
+    assert_eq!(shown("plain"), "");
+    // 100, 100 and 0 per cent of answers; of the connections, three times 100 and 0.
+    let expected = "success_rate_average::66.6667 success_rate_ejection_threshold::43.0964 \
+                    local_origin_success_rate_average::75 local_origin_success_rate_ejection_threshold::53.3494";
+    wait_until("an interval with enough requests", || {
+        (0..60).for_each(|_| drop(proxy.get("/")));
+        shown("origin") == expected
+    });
+    // JSON protobuf leaves out a zero within a message, and the message where there is none.
+    let percent = |message: &Value| match message {
+        Value::Null => -1.0,
+        message => message["value"].as_f64().unwrap_or(0.0),
+    };
+    let rounded = |message: &Value| (percent(message) * 10_000.0).round() / 10_000.0;
+    wait_until("the same as JSON", || {
+        (0..60).for_each(|_| drop(proxy.get("/")));
+        let json: Value = serde_json::from_str(proxy.admin_get("/clusters?format=json").text()).expect("JSON");
+        let clusters = json["cluster_statuses"].as_array().expect("clusters");
+        let found = |name: &str| clusters.iter().find(|cluster| cluster["name"] == name).expect("the cluster");
+        let (origin, plain) = (found("origin"), found("plain"));
+        assert_eq!(percent(&plain["success_rate_ejection_threshold"]), -1.0);
+        let hosts = origin["host_statuses"].as_array().expect("hosts");
+        let rates = |which: &str| hosts.iter().map(|host| percent(&host[which])).collect::<Vec<_>>();
+        rounded(&origin["success_rate_ejection_threshold"]) == 43.0964
+            && rounded(&origin["local_origin_success_rate_ejection_threshold"]) == 53.3494
+            && rates("success_rate") == [100.0, 100.0, 0.0, -1.0]
+            && rates("local_origin_success_rate") == [100.0, 100.0, 100.0, 0.0]
+    });
+}
+
+#[test]
 fn a_host_that_succeeds_less_often_than_the_others_is_an_outlier() {
     let services: Vec<Service> = ["a", "b", "c", "d", "e"].map(|name| Service::start(name, 200)).into();
     services[4].status.store(500, Ordering::SeqCst);

@@ -25,6 +25,6 @@ pub use server::{
     CONNECTION_LIFETIME, HEAD_TIMEOUT, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, STOP_GRACE, Server,
 };
 pub use status::{
-    CertificateStatus, CircuitStatus, ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, PluginPlace,
-    PluginStatus, RuntimeStatus, ServerState, TlsContextStatus, TlsPlace,
+    CertificateStatus, CircuitStatus, ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, OutlierStatus,
+    PluginPlace, PluginStatus, RateComparison, RuntimeStatus, ServerState, TlsContextStatus, TlsPlace,
 };

@@ -58,7 +58,25 @@ pub struct ClusterStatus {
     pub overprovisioning: u32,
     /// Came from a control plane, not from the file.
     pub added_via_api: bool,
+    /// Where there is outlier detection.
+    pub outliers: Option<OutlierStatus>,
     pub endpoints: Vec<EndpointStatus>,
+}
+
+/// What outlier detection compared success rates with in its last interval, where it did.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct OutlierStatus {
+    pub answers: Option<RateComparison>,
+    /// The same of reaching hosts.
+    pub local_origin: Option<RateComparison>,
+}
+
+/// In percent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RateComparison {
+    pub average: f64,
+    /// Below it a host is an outlier. It may be less than nothing.
+    pub threshold: f64,
 }
 
 /// One endpoint of a cluster, its counts over all workers.

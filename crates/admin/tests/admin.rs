@@ -366,6 +366,36 @@ fn an_endpoint_says_why_it_is_not_healthy() {
     assert_eq!((&host["priority"], &host["locality"]), (&json!(1), &json!({ "zone": "a" })));
 }
 
+#[test]
+fn what_success_rates_were_compared_with_is_shown() {
+    let mut clusters = recorded_clusters();
+    let compared = |average, threshold| Some(RateComparison { average, threshold });
+    clusters[0].outliers =
+        Some(OutlierStatus { answers: compared(250.0 / 3.0, 71.54822031355754), local_origin: None });
+    clusters[0].endpoints[0].success_rate = Some(200.0 / 3.0);
+    clusters[0].endpoints[0].local_origin_success_rate = Some(0.0);
+    clusters[1].outliers = Some(OutlierStatus { answers: compared(50.0, -8.5), local_origin: compared(75.0, 0.0) });
+    let fixture = start_with(&anywhere(), clusters, Vec::new()).unwrap();
+    let text = fixture.read("/clusters").body;
+    let shown = |name: &str| text.lines().filter(|line| line.starts_with(name)).take(6).collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        shown("adm::"),
+        "adm::observability_name::adm adm::outlier::success_rate_average::83.3333 \
+         adm::outlier::success_rate_ejection_threshold::71.5482 adm::outlier::local_origin_success_rate_average::-1 \
+         adm::outlier::local_origin_success_rate_ejection_threshold::-1 adm::default_priority::max_connections::1024"
+    );
+    assert!(shown("dead::").contains("dead::outlier::success_rate_ejection_threshold::-8.5 "), "{text}");
+    let json: Value = serde_json::from_str(&fixture.read("/clusters?format=json").body).unwrap();
+    let [adm, dead] = [0, 1].map(|at| &json["cluster_statuses"][at]);
+    assert_eq!(adm["success_rate_ejection_threshold"], json!({ "value": 71.54822031355754 }));
+    assert_eq!(adm["local_origin_success_rate_ejection_threshold"], Value::Null);
+    assert_eq!(dead["success_rate_ejection_threshold"], Value::Null, "it is none");
+    assert_eq!(dead["local_origin_success_rate_ejection_threshold"], json!({}));
+    let host = &adm["host_statuses"][0];
+    assert_eq!(host["success_rate"], json!({ "value": 200.0 / 3.0 }));
+    assert_eq!(host["local_origin_success_rate"], json!({}));
+}
+
 postrider_telemetry::stat_set! {
     /// As the hosts of plugins count them.
     mod of_route = "plugin";

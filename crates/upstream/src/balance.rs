@@ -6,7 +6,7 @@ use postrider_model::{LeastRequest, LoadBalancing};
 
 use crate::Random;
 use crate::deadlines::Deadlines;
-use crate::hashing::{Bounded, Place, Table};
+use crate::hashing::{Bounded, Place, Table, TableSizes};
 
 /// Chooses among hosts by their weights; built anew when the hosts change.
 #[derive(Debug)]
@@ -116,6 +116,14 @@ impl Picker {
     /// Who is next depends on no request, so that it can be said beforehand.
     pub(crate) fn knows_next(&self) -> bool {
         matches!(self.0, Kind::Rotate { .. } | Kind::Turns { .. } | Kind::Random { .. })
+    }
+
+    /// Of the table by which hosts are chosen, where there is one.
+    pub(crate) fn table_sizes(&self) -> Option<TableSizes> {
+        match &self.0 {
+            Kind::Hash { table, .. } => table.sizes(),
+            _ => None,
+        }
     }
 }
 

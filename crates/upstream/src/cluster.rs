@@ -9,6 +9,7 @@ use postrider_model::{
     Address, Balancing, Endpoint, EndpointHealth, HashPolicy, HealthRules, Labels, LoadBalancing, NamedHosts,
 };
 
+use crate::hashing::TableSizes;
 use crate::host::Host;
 use crate::hosts::HostSet;
 use crate::open::OpenConnections;
@@ -235,6 +236,11 @@ impl<C> Cluster<C> {
     /// Hosts are chosen by a hash, so another try of a request needs another attempt to find another host.
     pub fn is_hashing(&self) -> bool {
         self.balancing.policy.is_hashing()
+    }
+
+    /// Of the table by which hosts are chosen, where a hash does it and there are hosts; `None` elsewhere.
+    pub fn table_sizes(&self, random: &Random) -> Option<TableSizes> {
+        self.hosts.borrow().table_sizes((&self.balancing, &self.rules), random)
     }
 
     /// Requests may want hosts with certain labels.

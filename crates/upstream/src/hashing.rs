@@ -16,26 +16,59 @@ pub struct Place {
 
 /// From a hash to the index of a host.
 #[derive(Debug)]
-pub(crate) enum Table {
+pub(crate) struct Table {
+    places: Places,
+    /// Places of the host that has fewest, and of the one that has most.
+    fewest: u32,
+    most: u32,
+}
+
+#[derive(Debug)]
+enum Places {
     /// Sorted by hash.
     Ring(Box<[(u64, u32)]>),
     Maglev(Box<[u32]>),
 }
 
+/// How large a table is that has hosts, and how much of it is whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableSizes {
+    pub all: u64,
+    /// Places of the host that has fewest, and of the one that has most.
+    pub fewest: u64,
+    pub most: u64,
+}
+
 impl Table {
+    fn new(places: Places, counts: impl Iterator<Item = u32> + Clone) -> Table {
+        let (fewest, most) = (counts.clone().min().unwrap_or_default(), counts.max().unwrap_or_default());
+        Table { places, fewest, most }
+    }
+
+    /// `None` when it has no hosts.
+    pub(crate) fn sizes(&self) -> Option<TableSizes> {
+        let all = match &self.places {
+            Places::Ring(ring) => ring.len(),
+            Places::Maglev(table) => table.len(),
+        };
+        let sizes = TableSizes { all: all as u64, fewest: self.fewest.into(), most: self.most.into() };
+        (all > 0).then_some(sizes)
+    }
+
     /// Places on the ring follow the running sum of shares, so that what rounding takes from one host goes to the next.
     pub(crate) fn ring(config: &RingHash, places: &[Place]) -> Table {
         let smallest = places.iter().map(|place| place.share).fold(1.0, f64::min);
         if places.is_empty() || smallest <= 0.0 {
-            return Table::Ring(Box::default());
+            return Table::new(Places::Ring(Box::default()), std::iter::empty());
         }
         // The smallest host gets a whole number of places, unless that makes the ring too large.
         let scale = ((smallest * config.min_size as f64).ceil() / smallest).min(config.max_size as f64);
         let mut ring = Vec::with_capacity(scale.ceil() as usize);
+        let mut counts = Vec::with_capacity(places.len());
         let (mut filled, mut wanted) = (0.0, 0.0);
         for (index, place) in (0u32..).zip(places) {
             wanted += scale * place.share;
-            let mut number = 0u64;
+            let mut number = 0u32;
             while filled < wanted {
                 let key = format!("{}_{number}", place.key);
                 let hash = match config.function {
@@ -46,9 +79,10 @@ impl Table {
                 number += 1;
                 filled += 1.0;
             }
+            counts.push(number);
         }
         ring.sort_by_key(|(hash, _)| *hash);
-        Table::Ring(ring.into())
+        Table::new(Places::Ring(ring.into()), counts.into_iter())
     }
 
     /// As in "Maglev: A Fast and Reliable Software Network Load Balancer", listing 1, with weights: a host takes a place
@@ -61,12 +95,13 @@ impl Table {
             next: u64,
             share: f64,
             target: f64,
+            places: u32,
         }
         const FREE: u32 = u32::MAX;
         let size = config.table_size.max(2);
         let largest = places.iter().map(|place| place.share).fold(0.0, f64::max);
         if places.is_empty() || largest <= 0.0 {
-            return Table::Maglev(Box::default());
+            return Table::new(Places::Maglev(Box::default()), std::iter::empty());
         }
         let mut sorted: Vec<(u32, &Place)> = (0u32..).zip(places).collect();
         sorted.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
@@ -77,6 +112,7 @@ impl Table {
             next: 0,
             share: place.share,
             target: 0.0,
+            places: 0,
         };
         let mut entries: Vec<Entry> = sorted.into_iter().map(entry).collect();
         let mut table = vec![FREE; usize::try_from(size).unwrap_or_default()];
@@ -94,24 +130,25 @@ impl Table {
                     entry.next += 1;
                     if let Some(slot) = table.get_mut(at).filter(|slot| **slot == FREE) {
                         *slot = entry.index;
+                        entry.places += 1;
                         filled += 1;
                         break;
                     }
                 }
             }
         }
-        Table::Maglev(table.into())
+        Table::new(Places::Maglev(table.into()), entries.iter().map(|entry| entry.places))
     }
 
     /// `attempt` is how often the host of this hash was refused: then another place is looked at.
     pub(crate) fn find(&self, hash: u64, attempt: u32) -> Option<usize> {
-        let index = match self {
-            Table::Ring(ring) => {
+        let index = match &self.places {
+            Places::Ring(ring) => {
                 let first = ring.partition_point(|(place, _)| *place < hash);
                 let at = if first >= ring.len() { 0 } else { first };
                 ring.get((at + attempt as usize).checked_rem(ring.len())?)?.1
             }
-            Table::Maglev(table) => {
+            Places::Maglev(table) => {
                 let hash = if attempt > 0 { hash ^ (u64::MAX - u64::from(attempt) + 1) } else { hash };
                 *table.get((hash % (table.len() as u64).max(1)) as usize)?
             }

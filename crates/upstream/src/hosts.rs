@@ -10,7 +10,7 @@ use crate::Random;
 use crate::balance::{Candidate, Hosts, Picker};
 use crate::cluster::Choice;
 use crate::deadlines::Deadlines;
-use crate::hashing::Place;
+use crate::hashing::{Place, TableSizes};
 use crate::host::Host;
 use crate::localities::{Weights, is_in, localities};
 use crate::priorities::{self, Census, Tally};
@@ -67,6 +67,7 @@ struct Spread<C> {
 
 #[derive(Debug)]
 struct Slice<C> {
+    level: usize,
     percent: u64,
     /// All hosts are used because too few are well.
     panic: bool,
@@ -187,6 +188,36 @@ impl<C> HostSet<C> {
         Some(self.zoning.as_ref()?.counts.take())
     }
 
+    /// Of the last table that Envoy makes for these hosts, which is the one that it tells of: that of the last priority that has
+    /// some, or of a subset. One that gets no traffic is made for it.
+    pub(crate) fn table_sizes(
+        &self,
+        (balancing, rules): (&Balancing, &HealthRules),
+        random: &Random,
+    ) -> Option<TableSizes> {
+        if !balancing.policy.is_hashing() {
+            return None;
+        }
+        if let Some((subsets, last)) = self.subsets().and_then(|subsets| Some((subsets, subsets.last()?))) {
+            return last.table_sizes((&subsets.balancing, rules), random);
+        }
+        let census = self.census(balancing, rules);
+        let shares = priorities::spread(&census, rules.panic_threshold, balancing.overprovisioning);
+        let slices = self.spread.iter().flat_map(|spread| &spread.slices);
+        let of_level = |(level, share): (usize, &priorities::Share)| {
+            if self.spread.is_none() && share.healthy + share.degraded > 0 {
+                return self.usable.picker.table_sizes();
+            }
+            if let Some(slice) = slices.clone().find(|slice| slice.level == level) {
+                return slice.source.table_sizes();
+            }
+            let standing = EndpointHealth::Healthy;
+            let make = || self.source(level, (balancing, rules), (standing, share.panic), random);
+            self.other(level, standing, make).table_sizes()
+        };
+        shares.iter().enumerate().rev().find_map(of_level)
+    }
+
     fn subsets(&self) -> Option<&Subsets<C>> {
         self.spread.as_ref()?.subsets.as_ref()
     }
@@ -210,7 +241,7 @@ impl<C> HostSet<C> {
                 let percent = if standing == EndpointHealth::Healthy { share.healthy } else { share.degraded };
                 if percent > 0 {
                     let source = self.source(level, (balancing, rules), (standing, share.panic), random);
-                    slices.push(Slice { percent, panic: share.panic, source });
+                    slices.push(Slice { level, percent, panic: share.panic, source });
                 }
             }
         }
@@ -418,6 +449,14 @@ impl<C> Source<C> {
 
     fn pick(&self, random: &Random, choice: Choice<'_>) -> Option<Rc<Host<C>>> {
         self.draw(random)?.pick(random, choice)
+    }
+
+    fn table_sizes(&self) -> Option<TableSizes> {
+        match self {
+            Source::Group(group) => group.picker.table_sizes(),
+            // No hash decides about these.
+            Source::Localities { .. } | Source::Zones { .. } => None,
+        }
     }
 
     /// The group whose turn it is.

@@ -35,6 +35,7 @@ pub use balance::Picker;
 pub use breaker::{Breaker, Breakers, Limited, LocalBreakers, Permit};
 pub use cluster::{Choice, Cluster, Endpoints, Members, Surroundings};
 pub use eyeballs::order as address_order;
+pub use hashing::TableSizes;
 pub use health::Health;
 pub use host::{Host, HostTotals};
 pub use open::OpenConnections;

@@ -218,11 +218,21 @@ pub struct Ejection {
     pub rates: [f64; 3],
 }
 
+/// What the success rates of a cluster's hosts were compared with in an interval, in percent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Comparison {
+    pub mean: f64,
+    /// Below it a host is an outlier. It may be less than nothing.
+    pub least: f64,
+}
+
 /// Who decides.
 #[derive(Debug)]
 pub struct Detector {
     rules: OutlierDetection,
     hosts: Vec<Watched>,
+    /// Of answers, and of reaching hosts: where there were enough hosts with enough requests.
+    comparisons: [Option<Comparison>; 2],
 }
 
 #[derive(Debug)]
@@ -245,7 +255,7 @@ struct Watched {
 
 impl Detector {
     pub fn new(rules: OutlierDetection) -> Detector {
-        Detector { rules, hosts: Vec::new() }
+        Detector { rules, hosts: Vec::new(), comparisons: [None; 2] }
     }
 
     /// Those that are known already keep their history.
@@ -280,6 +290,11 @@ impl Detector {
     /// Success rates of the last interval, in percent: of its answers, and of reaching it.
     pub fn rates(&self, address: &Address) -> [Option<f64>; 2] {
         self.hosts.iter().find(|host| host.endpoint.address == *address).map_or([None; 2], |host| host.rates)
+    }
+
+    /// What those of all hosts were compared with in the last interval.
+    pub fn comparisons(&self) -> [Option<Comparison>; 2] {
+        self.comparisons
     }
 
     /// A worker saw too many failures in a row.
@@ -336,8 +351,7 @@ impl Detector {
                 events.push(Event::Degraded(host.endpoint.clone(), false));
             }
         }
-        self.judge_rates(false, now, random, &mut events);
-        self.judge_rates(true, now, random, &mut events);
+        self.comparisons = [false, true].map(|local| self.judge_rates(local, now, random, &mut events));
         for host in self.hosts.iter_mut().filter(|host| !host.monitor.is_degraded()) {
             let back = host.recovered.map(|recovered| now.saturating_duration_since(recovered));
             if back.is_some_and(|back| back >= self.rules.interval) {
@@ -353,14 +367,21 @@ impl Detector {
         events
     }
 
-    fn judge_rates(&mut self, local: bool, now: Instant, random: &Random, events: &mut Vec<Event>) {
+    fn judge_rates(
+        &mut self,
+        local: bool,
+        now: Instant,
+        random: &Random,
+        events: &mut Vec<Event>,
+    ) -> Option<Comparison> {
         let (success, failure) = (self.rules.success_rate, self.rules.failure_percentage);
         let counted: Vec<(u64, u64)> = self.hosts.iter().map(|host| host.monitor.rate(local).take()).collect();
         self.hosts.iter_mut().for_each(|host| host.set_rate(local, None));
         let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         if count < success.min_hosts && count < failure.min_hosts {
-            return;
+            return None;
         }
+        let mut comparison = None;
         let (mut compared, mut judged) = (Vec::new(), Vec::new());
         for (at, (host, (good, all))) in self.hosts.iter_mut().zip(counted).enumerate() {
             if host.monitor.is_ejected() || all == 0 {
@@ -382,6 +403,7 @@ impl Detector {
             let mean = compared.iter().map(|(_, rate)| rate).sum::<f64>() / size;
             let variance = compared.iter().map(|(_, rate)| (rate - mean).powi(2)).sum::<f64>() / size;
             let least = mean - f64::from(success.stdev_factor) / 1000.0 * variance.sqrt();
+            comparison = Some(Comparison { mean, least });
             let cause = if local { Cause::LocalOriginSuccessRate } else { Cause::SuccessRate };
             for (at, rate) in compared.into_iter().filter(|(_, rate)| *rate < least) {
                 self.found(at, cause, [rate, mean, least], now, random, events);
@@ -393,6 +415,7 @@ impl Detector {
                 self.found(at, cause, [rate, 0.0, 0.0], now, random, events);
             }
         }
+        comparison
     }
 
     /// A host is an outlier: leaves it out if that may be.
@@ -590,8 +613,10 @@ mod tests {
         assert_eq!((ejection.cause, ejection.rates), (Cause::SuccessRate, [50.0, 90.0, 52.0]));
         assert_eq!(world.out(), [false, false, false, false, true]);
         assert_eq!(world.detector.rates(&world.monitors[4].0.address), [Some(50.0), None]);
+        assert_eq!(world.detector.comparisons(), [Some(Comparison { mean: 90.0, least: 52.0 }), None]);
         world.tick(10);
         assert_eq!(world.detector.rates(&world.monitors[0].0.address), [None, None]);
+        assert_eq!(world.detector.comparisons(), [None, None], "nobody asked in the last interval");
     }
 
     #[test]

@@ -133,6 +133,11 @@ impl<C> Subsets<C> {
         }
     }
 
+    /// The one whose labels come last.
+    pub(crate) fn last(&self) -> Option<&HostSet<C>> {
+        self.sets.iter().max_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, set)| set)
+    }
+
     fn count(&self, what: impl FnOnce(&mut SubsetCounts)) {
         let mut counts = self.counts.get();
         what(&mut counts);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use postrider_model::{AccessLogSink, Endpoint};
 use postrider_sys::Bound;
 use postrider_telemetry::access_log::LogFile;
-use postrider_upstream::outlier::Cause;
-use postrider_upstream::{Endpoints, Health};
+use postrider_upstream::outlier::{Cause, Comparison};
+use postrider_upstream::{Endpoints, Health, TableSizes};
 use tokio::sync::oneshot;
 
 use crate::account::Relief;
@@ -125,6 +125,11 @@ pub struct Report {
 pub struct ClusterReport {
     pub name: Arc<str>,
     pub hosts: Vec<HostReport>,
+    /// What success rates were compared with in the last interval of outlier detection, those of answers and those of
+    /// reaching hosts: on the worker that decides.
+    pub comparisons: [Option<Comparison>; 2],
+    /// Of the table by which hosts are chosen, where a hash does it: on the first worker.
+    pub table: Option<TableSizes>,
 }
 
 #[derive(Debug, Clone)]

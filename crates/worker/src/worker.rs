@@ -609,7 +609,12 @@ impl Worker {
         Report {
             clusters: clusters
                 .values()
-                .map(|cluster| ClusterReport { name: cluster.plan.name.clone(), hosts: hosts(cluster) })
+                .map(|cluster| ClusterReport {
+                    name: cluster.plan.name.clone(),
+                    hosts: hosts(cluster),
+                    comparisons: crate::outlier::comparisons(cluster),
+                    table: (self.id == 0).then(|| cluster.hosts.table_sizes(&self.random)).flatten(),
+                })
                 .collect(),
             connections: self.timers.count(),
             busy: self.busy.get(),

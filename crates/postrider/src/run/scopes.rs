@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use postrider_admin::EndpointStatus;
 use postrider_model::{
-    Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener, LogOutput, Priority, StatsSink,
+    Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener, LoadBalancing, LogOutput, Priority,
+    StatsSink,
 };
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_telemetry::{KnownScope, ScopeTags};
-use postrider_upstream::Limited;
 use postrider_upstream::dns::Lookups;
+use postrider_upstream::{Limited, TableSizes};
 use postrider_worker::{ClusterPlan, Plan, TlsPlace, named_check_prefix, transport_prefix};
 
 use crate::certificates;
@@ -240,6 +241,24 @@ pub fn of_endpoint(cluster: &Cluster, endpoint: &EndpointStatus) -> KnownScope {
         tags: Some(Box::new(ScopeTags { tail, tags })),
         ..KnownScope::new(&SET, format!("{}.endpoint.{place}", cluster_prefix(cluster)))
     }
+}
+
+/// The table by which hosts are chosen, where a hash does it; without hosts there are zeros.
+pub fn of_table(cluster: &Cluster, sizes: Option<TableSizes>) -> Option<KnownScope> {
+    let sizes = sizes.unwrap_or(TableSizes { all: 0, fewest: 0, most: 0 });
+    let (set, computed) = match &cluster.balancing.policy {
+        LoadBalancing::Maglev(_) => {
+            use sets::cluster_maglev::*;
+            (&SET, vec![(MIN_ENTRIES_PER_HOST, sizes.fewest), (MAX_ENTRIES_PER_HOST, sizes.most)])
+        }
+        LoadBalancing::RingHash(_) => {
+            use sets::cluster_ring_hash::*;
+            let hosts = [(MIN_HASHES_PER_HOST, sizes.fewest), (MAX_HASHES_PER_HOST, sizes.most)];
+            (&SET, [(SIZE, sizes.all)].into_iter().chain(hosts).collect())
+        }
+        _ => return None,
+    };
+    Some(KnownScope { computed, ..KnownScope::new(set, cluster_prefix(cluster)) })
 }
 
 /// What the breakers of a cluster have left, where that is asked for.

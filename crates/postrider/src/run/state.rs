@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use postrider_admin::{
-    ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, PluginStatus,
-    RuntimeStatus, Served, ServerState, TlsContextStatus,
+    ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, OutlierStatus,
+    PluginStatus, RateComparison, RuntimeStatus, Served, ServerState, TlsContextStatus,
 };
 use postrider_config_envoy::{Dump, Runtime};
 use postrider_model::{Admin, EndpointHealth, Snapshot, StatsRules, StringMatch};
@@ -164,12 +164,12 @@ impl Control for State {
 
     fn node(&self) -> Value {
         let node = self.snapshot().map(|snapshot| snapshot.node.clone()).unwrap_or_default();
-        json!({
-            "id": node.id,
-            "cluster": node.cluster,
-            "locality": {"region": node.region, "zone": node.zone, "sub_zone": node.sub_zone},
-            "user_agent_name": "postrider",
-        })
+        let mut shown = json!({"id": node.id, "cluster": node.cluster, "user_agent_name": "postrider"});
+        let is_somewhere = [&node.region, &node.zone, &node.sub_zone].into_iter().any(|part| !part.is_empty());
+        if is_somewhere {
+            shown["locality"] = json!({"region": node.region, "zone": node.zone, "sub_zone": node.sub_zone});
+        }
+        shown
     }
 
     fn config_dump(&self) -> Vec<Value> {
@@ -234,7 +234,7 @@ impl Control for State {
                 });
                 known.extend(looked_up);
                 known.push(scopes::of_draining(self.fleet.draining()));
-                known.extend(self.endpoint_scopes());
+                known.extend(self.reported_scopes());
                 known
             }
             None => Vec::new(),
@@ -294,25 +294,41 @@ impl Control for State {
 }
 
 impl State {
-    /// Those of clusters whose endpoints are told apart. Workers are asked only where there are some.
-    fn endpoint_scopes(&self) -> Vec<KnownScope> {
+    /// Those of clusters whose endpoints are told apart, or chosen by tables. Workers are asked only where there are some.
+    fn reported_scopes(&self) -> Vec<KnownScope> {
         let Some(snapshot) = self.snapshot() else { return Vec::new() };
-        let told: Vec<_> = snapshot.clusters.iter().filter(|cluster| cluster.measures.endpoints).collect();
-        if told.is_empty() {
+        let is_told = |cluster: &Arc<postrider_model::Cluster>| {
+            cluster.measures.endpoints || cluster.balancing.policy.is_hashing()
+        };
+        if !snapshot.clusters.iter().any(is_told) {
             return Vec::new();
         }
         let reports = self.reports();
-        let of_cluster = |cluster: &Arc<postrider_model::Cluster>| {
-            let endpoints = cluster_status(cluster, &reports).endpoints;
-            endpoints.into_iter().map(|endpoint| scopes::of_endpoint(cluster, &endpoint)).collect::<Vec<_>>()
+        let table_of = |name: &str| {
+            let mut clusters = reports.iter().flat_map(|report| &report.clusters);
+            clusters.find_map(|report| report.table.filter(|_| *report.name == *name))
         };
-        told.into_iter().flat_map(of_cluster).collect()
+        let mut scopes = Vec::new();
+        for cluster in snapshot.clusters.iter().filter(|cluster| is_told(cluster)) {
+            if cluster.measures.endpoints {
+                let endpoints = cluster_status(cluster, &reports).endpoints;
+                scopes.extend(endpoints.iter().map(|endpoint| scopes::of_endpoint(cluster, endpoint)));
+            }
+            scopes.extend(scopes::of_table(cluster, table_of(&cluster.name)));
+        }
+        scopes
     }
 }
 
 fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> ClusterStatus {
     let mut endpoints: Vec<EndpointStatus> = Vec::new();
     let ours = reports.iter().flat_map(|report| &report.clusters).filter(|report| *report.name == *cluster.name);
+    // The worker that decides knows, and the others do not.
+    let compared = |at: usize| {
+        let known = ours.clone().find_map(|report| report.comparisons.get(at).copied().flatten());
+        known.map(|known| RateComparison { average: known.mean, threshold: known.least })
+    };
+    let outliers = OutlierStatus { answers: compared(0), local_origin: compared(1) };
     for host in ours.flat_map(|report| &report.hosts) {
         let known = endpoints.iter_mut().find(|known| known.address == host.endpoint.address);
         let status = match known {
@@ -352,6 +368,7 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
         high_priority: cluster.high_thresholds,
         overprovisioning: cluster.balancing.overprovisioning,
         added_via_api: false,
+        outliers: cluster.outliers.is_some().then_some(outliers),
         endpoints,
     }
 }

@@ -15,7 +15,7 @@ use postrider_model::Endpoint;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::Counter;
 use postrider_telemetry::stats::sets::cluster_outlier as stat;
-use postrider_upstream::outlier::{Cause, Detector, Ejection, Event, Outcome};
+use postrider_upstream::outlier::{Cause, Comparison, Detector, Ejection, Event, Outcome};
 
 use crate::cluster::{Cluster, Host};
 use crate::message::Message;
@@ -96,6 +96,11 @@ pub(crate) fn passed_check(cluster: &Cluster, worker: &Worker, endpoint: &Endpoi
 /// Success rates of the last interval, where somebody knows them: of answers, and of reaching the host.
 pub(crate) fn rates(cluster: &Cluster, endpoint: &Endpoint) -> [Option<f64>; 2] {
     cluster.outliers.borrow().as_ref().map_or([None; 2], |watch| watch.detector.rates(&endpoint.address))
+}
+
+/// What they were compared with.
+pub(crate) fn comparisons(cluster: &Cluster) -> [Option<Comparison>; 2] {
+    cluster.outliers.borrow().as_ref().map_or([None; 2], |watch| watch.detector.comparisons())
 }
 
 /// Counts and logs what happened, and tells every worker who is out and who is back.

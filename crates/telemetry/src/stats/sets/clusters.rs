@@ -116,6 +116,25 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// The table of a cluster whose hosts are chosen by Maglev; prefix: its name, computed when read.
+    pub mod cluster_maglev = "cluster";
+    gauges {
+        MAX_ENTRIES_PER_HOST = "maglev_lb.max_entries_per_host",
+        MIN_ENTRIES_PER_HOST = "maglev_lb.min_entries_per_host",
+    }
+}
+
+crate::stat_set! {
+    /// The ring of a cluster whose hosts are chosen by one; prefix: its name, computed when read.
+    pub mod cluster_ring_hash = "cluster";
+    gauges {
+        MAX_HASHES_PER_HOST = "ring_hash_lb.max_hashes_per_host",
+        MIN_HASHES_PER_HOST = "ring_hash_lb.min_hashes_per_host",
+        SIZE = "ring_hash_lb.size",
+    }
+}
+
+crate::stat_set! {
     /// What circuit breakers have left, where that is asked for; prefix: `<cluster>.circuit_breakers.<priority>`, computed
     /// when read.
     pub mod cluster_remaining = "cluster";

@@ -16,8 +16,9 @@ mod unchanging;
 pub use apart::{cluster_canary, cluster_zone_pair, count_canary_response, count_zone_response};
 pub use clusters::{
     cluster, cluster_alternative, cluster_certificate, cluster_endpoint, cluster_health, cluster_health_named,
-    cluster_http2, cluster_manager, cluster_outlier, cluster_proxy, cluster_remaining, cluster_sizes, cluster_ssl,
-    cluster_subsets, cluster_timeout_budget, cluster_transport, cluster_zones, count_alternative_response,
+    cluster_http2, cluster_maglev, cluster_manager, cluster_outlier, cluster_proxy, cluster_remaining,
+    cluster_ring_hash, cluster_sizes, cluster_ssl, cluster_subsets, cluster_timeout_budget, cluster_transport,
+    cluster_zones, count_alternative_response,
 };
 pub use groups::{count_group_response, group};
 pub use http_connections::{http, http_routes, http1, http2};
@@ -106,14 +107,16 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 37] = [
+    const ALL: [&StatSet; 39] = [
         &access_log::SET,
         &cluster_canary::SET,
         &cluster_zone_pair::SET,
         &cluster::SET,
         &cluster_health::SET,
         &cluster_health_named::SET,
+        &cluster_maglev::SET,
         &cluster_manager::SET,
+        &cluster_ring_hash::SET,
         &cluster_ssl::SET,
         &cluster_proxy::SET,
         &cluster_endpoint::SET,
