@@ -8,6 +8,7 @@ const SANDBOX: &str = include_str!("sdk/sandbox.lua");
 const JSON: &str = include_str!("sdk/json.lua");
 const PATTERNS: &str = include_str!("sdk/patterns.lua");
 const SORT: &str = include_str!("sdk/sort.lua");
+const COROUTINES: &str = include_str!("sdk/coroutines.lua");
 const NUMBERS: &str = include_str!("sdk/numbers.lua");
 const IDLE: &str = include_str!("sdk/idle.lua");
 const WATCH: &str = include_str!("sdk/watch.lua");
@@ -51,6 +52,7 @@ pub(crate) fn install(vm: &Vm, border: Ref, program: &Program) -> Result<Option<
     let border = || Argument::Kept(border);
     vm.run("=postrider.patterns", PATTERNS.as_bytes(), &[])?;
     vm.run("=postrider.sort", SORT.as_bytes(), &[])?;
+    vm.run("=postrider.coroutines", COROUTINES.as_bytes(), &[])?;
     vm.run("=postrider.numbers", NUMBERS.as_bytes(), &[border()])?;
     let json = vm.run("=postrider.json", JSON.as_bytes(), &[border()])?;
     let json = || json.map_or(Argument::Bool(false), Argument::Kept);
@@ -97,6 +99,7 @@ pub(crate) fn install_choice(
 ) -> Result<Option<Ref>, Fault> {
     vm.run("=postrider.patterns", PATTERNS.as_bytes(), &[])?;
     vm.run("=postrider.sort", SORT.as_bytes(), &[])?;
+    vm.run("=postrider.coroutines", COROUTINES.as_bytes(), &[])?;
     vm.run("=postrider.numbers", NUMBERS.as_bytes(), &[Argument::Kept(border)])?;
     let kit = vm.run("=postrider.envoy.kit", ENVOY_KIT.as_bytes(), &[Argument::Kept(border)])?;
     let kit = kit.map_or(Argument::Bool(false), Argument::Kept);

@@ -63,6 +63,42 @@ fn finalisers_that_fail_or_call_the_proxy_harm_nobody() {
     }
 }
 
+#[test]
+fn coroutines_within_coroutines_do_not_end_the_process() {
+    for go_on in [
+        "coroutine.wrap(f)()",
+        "assert(coroutine.resume(coroutine.create(f)))",
+        "coroutine.wrap(function() assert(pcall(f)) end)()",
+        "coroutine.wrap(function() coroutine.yield() f() end)() coroutine.wrap(f)()",
+    ] {
+        let got = out(&format!(
+            "local depth = 0
+             local function f() depth = depth + 1 {go_on} end
+             local ok, why = pcall(f)
+             h:headers():replace('r-out', tostring(ok) .. ' ' .. depth .. ' ' .. tostring(why))"
+        ));
+        assert!(got.starts_with("false 19") && got.contains("C stack overflow"), "{go_on}: {got}");
+    }
+    // As many as one likes beside each other, or one by one.
+    let got = out("local all, sum = {}, 0
+         for i = 1, 1000 do all[i] = coroutine.wrap(function(a) while true do a = coroutine.yield(a + i) end end) end
+         for round = 1, 3 do for i = 1, 1000 do sum = sum + all[i](round) end end
+         h:headers():replace('r-out', tostring(sum))");
+    assert_eq!(got, "1507500");
+}
+
+#[test]
+fn coroutines_fail_with_the_words_that_they_had() {
+    let got = out("local co = coroutine.create(function() error({}) end)
+         local parts = { type(select(2, coroutine.resume(co))), tostring(select(2, coroutine.resume(co))) }
+         parts[3] = select(2, pcall(coroutine.wrap(function() error('x', 0) end)))
+         parts[4] = type(select(2, pcall(coroutine.wrap(function() error({}) end))))
+         parts[5] = tostring(select(2, pcall(coroutine.resume, 1)))
+         parts[6] = tostring(select('#', coroutine.wrap(function() return nil, nil end)()))
+         h:headers():replace('r-out', table.concat(parts, '|'))");
+    assert_eq!(got, "table|cannot resume dead coroutine|x|table|bad argument #1 to '?' (coroutine expected)|2");
+}
+
 /// Searches for which C would take minutes, and in which nothing could stop it.
 const ENDLESS: [&str; 6] = [
     "string.find(('a'):rep(8e6), ('a'):rep(4e6) .. 'b', 1, true)",
