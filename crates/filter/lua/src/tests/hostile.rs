@@ -64,6 +64,24 @@ fn finalisers_that_fail_or_call_the_proxy_harm_nobody() {
 }
 
 #[test]
+fn objects_of_the_filter_state_that_a_text_does_not_make_are_errors() {
+    for (factory, text, expected) in [
+        ("envoy.network.ip", "77", "failed to create an object 'o' from value '77'"),
+        ("envoy.bool", "perhaps", "failed to create an object 'o' from value 'perhaps'"),
+        ("envoy.upstream.dynamic_port", "80", "'envoy.upstream.dynamic_port' would have no effect"),
+        ("envoy.network.ip", "192.0.2.1", "true nil 192.0.2.1"),
+    ] {
+        let got = out(&format!(
+            "local state = h:streamInfo():filterState()
+             local ok, why = pcall(state.set, state, 'o', '{factory}', '{text}')
+             h:headers():replace('r-out', tostring(ok) .. ' ' .. tostring(why) .. ' ' .. tostring((state:get('o'))))"
+        ));
+        assert!(got.contains(expected), "{factory}: {got}");
+        assert!(got.ends_with("nil") || text == "192.0.2.1", "{got}");
+    }
+}
+
+#[test]
 fn coroutines_within_coroutines_do_not_end_the_process() {
     for go_on in [
         "coroutine.wrap(f)()",

@@ -233,6 +233,9 @@ local FACTORIES = {
   ["envoy.network.application_protocols"] = true,
   ["envoy.network.upstream_subject_alt_names"] = true,
   ["envoy.tcp_proxy.cluster"] = true,
+}
+-- Those that Envoy has and nothing here would act upon.
+local WITHOUT_EFFECT = {
   ["envoy.upstream.dynamic_host"] = true,
   ["envoy.upstream.dynamic_port"] = true,
 }
@@ -257,6 +260,9 @@ function State:set(name, factory, bytes)
   if type(name) ~= "string" then name = text(name, 1, "set") end
   if type(factory) ~= "string" then factory = text(factory, 2, "set") end
   if type(bytes) ~= "string" then bytes = text(bytes, 3, "set") end
+  if WITHOUT_EFFECT[factory] then error(format("'%s' would have no effect: Postrider does not support it", factory), 2) end
   if not FACTORIES[factory] then error(format("'%s' does not have an object factory", factory), 2) end
-  store(border.FILTER_STATE, name, factory, bytes)
+  if store(border.FILTER_STATE, name, factory, bytes) ~= 0 then
+    error(format("failed to create an object '%s' from value '%s'", name, bytes), 2)
+  end
 end
