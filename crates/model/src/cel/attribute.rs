@@ -17,6 +17,7 @@ attributes! {
     RequestScheme = "request.scheme";
     RequestMethod = "request.method";
     RequestHeaders = "request.headers";
+    RequestHeadSize = "request.headers_bytes";
     RequestReferer = "request.referer";
     RequestUserAgent = "request.useragent";
     RequestTime = "request.time";
@@ -31,6 +32,7 @@ attributes! {
     ResponseFlags = "response.flags";
     ResponseGrpcStatus = "response.grpc_status";
     ResponseHeaders = "response.headers";
+    ResponseHeadSize = "response.headers_bytes";
     ResponseTrailers = "response.trailers";
     ResponseSize = "response.size";
     ResponseTotalSize = "response.total_size";
@@ -50,6 +52,7 @@ attributes! {
     ConnectionLocalUri = "connection.uri_san_local_certificate";
     ConnectionPeerUri = "connection.uri_san_peer_certificate";
     ConnectionPeerDigest = "connection.sha256_peer_certificate_digest";
+    ConnectionPeerCertificate = "connection.peer_certificate";
     ConnectionFailure = "connection.transport_failure_reason";
     ConnectionTermination = "connection.termination_details";
     UpstreamAddress = "upstream.address";
@@ -63,6 +66,7 @@ attributes! {
     UpstreamLocalUri = "upstream.uri_san_local_certificate";
     UpstreamPeerUri = "upstream.uri_san_peer_certificate";
     UpstreamPeerDigest = "upstream.sha256_peer_certificate_digest";
+    UpstreamPeerCertificate = "upstream.peer_certificate";
     UpstreamFailure = "upstream.transport_failure_reason";
     UpstreamAttempts = "upstream.request_attempt_count";
     UpstreamWait = "upstream.cx_pool_ready_duration";
@@ -74,6 +78,7 @@ attributes! {
     WholeMetadata = "metadata";
     Metadata = "metadata.filter_metadata";
     FilterState = "filter_state";
+    UpstreamFilterState = "upstream_filter_state";
     ClusterName = "xds.cluster_name";
     RouteName = "xds.route_name";
     VirtualHostName = "xds.virtual_host_name";

@@ -10,12 +10,12 @@ use postrider_http::grpc::{Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead, Scheme};
 use postrider_model::cel::Attribute;
 use postrider_model::{
-    CertificatePart, Direction, Expression, Input, Inputs, Metadata, MetadataMatch, Unavailable, Value,
+    CertificatePart, Direction, Expression, Input, Inputs, Locality, Metadata, MetadataMatch, Unavailable, Value,
 };
 
 use super::value::{Data, joined};
 use super::{is_true, messages};
-use crate::{ObjectKind, RouteFacts, Stream, StreamInfo, TlsSession, field_of};
+use crate::{ObjectKind, RouteFacts, RouteTarget, Stream, StreamInfo, TlsSession, field_of};
 
 /// A stream as it is now.
 #[derive(Clone, Copy)]
@@ -123,6 +123,7 @@ impl<'a> Facts<'a> {
                 let declared = declared.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
                 Data::Int(declared.unwrap_or_else(|| signed(info.bytes_received)))
             }
+            RequestHeadSize => Data::Int(signed(self.request.map(|_| info.request_head_bytes)?)),
             RequestTotalSize => Data::Int(signed(info.request_head_bytes.saturating_add(info.bytes_received))),
             ResponseCode => Data::Int((info.status != 0).then(|| i64::from(info.status))?),
             ResponseCodeDetails => some_text(&info.details)?,
@@ -131,7 +132,8 @@ impl<'a> Facts<'a> {
             ResponseHeaders => Data::Headers(self.response.map_or(Headers::None, Headers::Response)),
             ResponseTrailers => Data::Trailers(self.trailers),
             ResponseSize => Data::Int(signed(info.bytes_sent)),
-            ResponseTotalSize => Data::Int(signed(info.response_head_bytes.saturating_add(info.bytes_sent))),
+            ResponseHeadSize => Data::Int(signed(self.request.map(|_| self.response_head_bytes())?)),
+            ResponseTotalSize => Data::Int(signed(self.response_head_bytes().saturating_add(info.bytes_sent))),
             ResponseBackendLatency => duration(info.upstream_latency()?),
             SourceAddress => address(info.downstream_remote)?,
             SourcePort => port(info.downstream_remote)?,
@@ -148,6 +150,7 @@ impl<'a> Facts<'a> {
             ConnectionLocalUri => of_us(info.tls.as_deref(), CertificatePart::UriNames)?,
             ConnectionPeerUri => of_peer(info.tls.as_deref(), CertificatePart::UriNames)?,
             ConnectionPeerDigest => of_peer(info.tls.as_deref(), CertificatePart::Sha256)?,
+            ConnectionPeerCertificate => of_peer(info.tls.as_deref(), CertificatePart::Pem)?,
             ConnectionFailure => some_text(info.downstream_failure.as_deref()?)?,
             ConnectionTermination => some_text(&info.termination_details)?,
             UpstreamAddress => Data::Text(info.upstream_remote.as_deref()?.into()),
@@ -161,15 +164,24 @@ impl<'a> Facts<'a> {
             UpstreamLocalUri => of_us(info.upstream_tls.as_deref(), CertificatePart::UriNames)?,
             UpstreamPeerUri => of_peer(info.upstream_tls.as_deref(), CertificatePart::UriNames)?,
             UpstreamPeerDigest => of_peer(info.upstream_tls.as_deref(), CertificatePart::Sha256)?,
+            UpstreamPeerCertificate => of_peer(info.upstream_tls.as_deref(), CertificatePart::Pem)?,
             UpstreamFailure => {
                 let reached = info.upstream_remote.is_some() || info.upstream_failure.is_some();
                 Data::Text(reached.then(|| info.upstream_failure.as_deref().unwrap_or_default())?.into())
             }
-            UpstreamAttempts => Data::Uint((info.upstream_attempts != 0).then(|| u64::from(info.upstream_attempts))?),
+            // Of a request they are counted from the beginning, of a connection from the first on.
+            UpstreamAttempts => {
+                let is_counted = self.request.is_some() || info.upstream_attempts != 0;
+                Data::Uint(is_counted.then(|| u64::from(info.upstream_attempts))?)
+            }
             UpstreamWait => duration(info.upstream_wait?),
             Attribute::Metadata => Data::Metadata(&info.metadata),
             FilterState => Data::FilterState,
-            ClusterName => some_text(info.upstream_cluster.as_deref()?)?,
+            UpstreamFilterState => self.shared_states()?,
+            ClusterName => match self.cluster()? {
+                Cow::Borrowed(name) => some_text(name)?,
+                Cow::Owned(name) => Data::Text(name.into()),
+            },
             RouteName => Data::Text(self.route?.name.as_deref().unwrap_or_default().into()),
             VirtualHostName => Data::Text((&*self.route?.virtual_host).into()),
             FilterChainName => Data::Text(info.filter_chain.as_deref().unwrap_or_default().into()),
@@ -232,11 +244,7 @@ impl<'a> Facts<'a> {
         use Attribute::*;
         let around = self.info.surroundings.as_deref()?;
         let text = |text: &str| Some(Data::Text(Cow::Owned(text.to_owned())));
-        let place = || {
-            let info = self.info;
-            let host = around.endpoint(info.upstream_cluster.as_deref()?, info.upstream_remote.as_deref()?)?;
-            Some(host.place.as_deref().cloned().unwrap_or_default())
-        };
+        let place = || self.upstream_place();
         match attribute {
             Node => Some(messages::node(&around.node())),
             WholeClusterMetadata => self.message_around(ClusterMetadata),
@@ -268,11 +276,40 @@ impl<'a> Facts<'a> {
             UpstreamRegion => text(&place()?.region),
             UpstreamZone => text(&place()?.zone),
             UpstreamSubZone => text(&place()?.sub_zone),
-            UpstreamEndpoints => {
-                Some(Data::Uint(around.cluster(self.info.upstream_cluster.as_deref()?)?.endpoints as u64))
-            }
+            UpstreamEndpoints => Some(Data::Uint(around.cluster(&self.cluster()?)?.endpoints as u64)),
             _ => Some(Data::map(self.metadata_around(attribute)?.iter())),
         }
+    }
+
+    /// Where the host is that the request went to, as far as the configuration says.
+    pub fn upstream_place(&self) -> Option<Locality> {
+        let info = self.info;
+        let around = info.surroundings.as_deref()?;
+        let host = around.endpoint(info.upstream_cluster.as_deref()?, info.upstream_remote.as_deref()?)?;
+        Some(host.place.as_deref().cloned().unwrap_or_default())
+    }
+
+    /// The cluster that the request went to; before that the one that its route leads to, if there is such a one. Which
+    /// one of several was drawn is known when the request goes there.
+    fn cluster(&self) -> Option<Cow<'a, str>> {
+        if let Some(name) = self.info.upstream_cluster.as_deref() {
+            return Some(Cow::Borrowed(name));
+        }
+        let name = match &self.route?.target {
+            RouteTarget::Cluster(name) => Cow::Borrowed(&**name),
+            RouteTarget::Header(name) => String::from_utf8_lossy(self.request?.fields.get_name(name.as_bytes())?),
+            RouteTarget::Weighted(_) | RouteTarget::Unknown => return None,
+        };
+        self.info.surroundings.as_deref()?.cluster(&name).map(|_| name)
+    }
+
+    /// How long the head of the answer is; where it was not sent yet, as if it were sent as it is.
+    fn response_head_bytes(&self) -> u64 {
+        let Some(head) = self.response.filter(|_| self.info.response_head_bytes == 0) else {
+            return self.info.response_head_bytes;
+        };
+        const STATUS: usize = ":status".len() + 3;
+        head.fields.iter().map(|line| line.name.len() + line.value.len()).sum::<usize>().saturating_add(STATUS) as u64
     }
 
     fn message_around(&self, attribute: Attribute) -> Option<Data<'a>> {
@@ -286,7 +323,7 @@ impl<'a> Facts<'a> {
         let cluster = || info.upstream_cluster.as_deref();
         let found = match attribute {
             Attribute::ListenerMetadata => around.listener_metadata(),
-            Attribute::ClusterMetadata => around.cluster(cluster()?)?.metadata,
+            Attribute::ClusterMetadata => around.cluster(&self.cluster()?)?.metadata,
             Attribute::UpstreamHostMetadata => {
                 around.endpoint(cluster()?, info.upstream_remote.as_deref()?)?.metadata.clone()
             }
@@ -314,6 +351,17 @@ impl<'a> Facts<'a> {
 
     pub(super) fn states(&self) -> usize {
         self.info.filter_state.len()
+    }
+
+    /// Those that the connection to the upstream knows of; `None` while there is no connection.
+    fn shared_states(&self) -> Option<Data<'a>> {
+        let info = self.info;
+        if info.upstream_connection_id == 0 {
+            return None;
+        }
+        let names = info.upstream_objects.iter().flat_map(|objects| &objects.shared);
+        let states = names.filter_map(|name| Some((Data::Text(Cow::Borrowed(name)), self.state(name)?)));
+        Some(Data::Map(states.collect()))
     }
 
     fn grpc_status(&self) -> Option<i64> {

@@ -7,7 +7,7 @@ use postrider_model::{Address, Direction, Endpoint, EndpointHealth, Expression, 
 
 use super::{Facts, is_true};
 use crate::testing::FakeStream;
-use crate::{ClusterFacts, Flags, Surroundings};
+use crate::{ClusterFacts, Flags, ObjectKind, RouteFacts, RouteTarget, Surroundings};
 
 fn stream() -> FakeStream {
     let lines = [("x-a", "1"), ("x-m", "p"), ("x-m", "q"), ("user-agent", "ua"), ("content-length", "3")];
@@ -232,6 +232,60 @@ fn what_is_around_a_stream_is_asked_of_its_surroundings() {
     }
     let whole = Expression::parse("xds == 1", ALL).unwrap_err();
     assert!(whole.message.contains("no value by itself"), "{whole:?}");
+}
+
+/// Before the request goes there, as observed on Envoy 1.40.
+#[test]
+fn the_cluster_of_the_route_is_known_while_the_request_passes() {
+    let mut stream = stream();
+    stream.info.surroundings = Some(Rc::new(Around));
+    let truth = |stream: &FakeStream, target: RouteTarget, text: &str| {
+        let expression = Expression::parse(text, ALL).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        let route = RouteFacts { target, ..FakeStream::new("GET", "/", &[]).route.expect("a route") };
+        let request = Some(&stream.request);
+        let facts =
+            Facts { request, response: None, trailers: None, info: &stream.info, route: Some(&route), server_name: None };
+        is_true(&expression, &facts)
+    };
+    let to_c = || RouteTarget::Cluster("c".into());
+    let by_header = |name: &str| RouteTarget::Header(name.into());
+    for text in [
+        "xds.cluster_name == 'c'",
+        "upstream.num_endpoints == 3u",
+        "upstream.request_attempt_count == 0u",
+        "xds.cluster_metadata.filter_metadata.a.b == 'c'",
+        "has(xds.cluster_metadata)",
+    ] {
+        assert!(truth(&stream, to_c(), text), "{text}");
+    }
+    stream.request.fields.append_name(b"x-to", b"c").unwrap();
+    assert!(truth(&stream, by_header("x-to"), "xds.cluster_name == 'c'"));
+    // Nor one that there is not.
+    for target in [by_header("x-a"), by_header("x-none"), RouteTarget::Cluster("none".into()), RouteTarget::Unknown] {
+        assert!(truth(&stream, target, "!has(xds.cluster_name) && upstream.request_attempt_count == 0u"));
+    }
+    stream.info.upstream_cluster = Some("other".into());
+    assert!(truth(&stream, to_c(), "xds.cluster_name == 'other'"));
+}
+
+#[test]
+fn sizes_of_heads_and_the_states_of_connections_to_upstreams_are_known() {
+    let mut fake = stream();
+    fake.info.request_head_bytes = 77;
+    fake.response.fields.append_name(b"x-ab", b"cd").unwrap();
+    fake.info.make_state("shared", ObjectKind::Text, b"s", true);
+    let truth = |fake: &mut FakeStream, text: &str| {
+        let expression = Expression::parse(text, ALL).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        fake.with(|stream| is_true(&expression, &Facts::of_answer(stream)))
+    };
+    assert!(truth(&mut fake, "request.headers_bytes == 77"));
+    let shared = "upstream_filter_state.shared == b's' && !('key' in upstream_filter_state)";
+    assert!(!truth(&mut fake, shared), "there is no connection");
+    assert!(truth(&mut fake, "response.headers_bytes == 16 && response.total_size == 16"), "`:status`, `x-ab`");
+    fake.info.response_head_bytes = 90;
+    fake.info.upstream_connection_id = 1;
+    assert!(truth(&mut fake, "response.headers_bytes == 90"));
+    assert!(truth(&mut fake, shared));
 }
 
 struct Around;
