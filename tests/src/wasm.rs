@@ -83,6 +83,12 @@ const PRELUDE: &str = r#"
 
 /// A module with these functions, in base64. `$"text"` stands for the place and length of a text.
 pub fn text_module(abi: &str, functions: &str) -> Vec<u8> {
+    let abi = format!("(func (export \"proxy_abi_version_{abi}\"))");
+    whole(&format!("{PRELUDE}\n{abi}\n{functions}"))
+}
+
+/// The same of a module that brings everything.
+pub fn whole(functions: &str) -> Vec<u8> {
     let (mut data, mut place) = (String::new(), 1024);
     let mut parts = functions.split("$\"");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -93,6 +99,5 @@ pub fn text_module(abi: &str, functions: &str) -> Vec<u8> {
         text.push_str(&format!("(i32.const {place}) (i32.const {length}){rest}"));
         place += length + 1;
     }
-    let abi = format!("(func (export \"proxy_abi_version_{abi}\"))");
-    wat::parse_str(format!("(module {PRELUDE}\n{abi}\n{text}\n{data})")).unwrap_or_else(|error| panic!("{error}"))
+    wat::parse_str(format!("(module {text}\n{data})")).unwrap_or_else(|error| panic!("{error}"))
 }

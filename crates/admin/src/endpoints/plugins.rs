@@ -22,7 +22,7 @@ pub(super) const PARAMETERS: &[(&str, &str)] = &[
 const ROOT: &str = "plugin";
 
 /// The counters of a route, as the hosts name them.
-const COUNTERS: [&str; 6] = ["calls", "errors", "cpu_kills", "memory_kills", "bypassed", "circuit_opened"];
+const COUNTERS: [&str; 7] = ["calls", "errors", "cpu_kills", "memory_kills", "bypassed", "refused", "circuit_opened"];
 
 /// Bytes that the calls of a route took of the plugin's machine.
 const ALLOCATED: &str = "allocated_bytes";
@@ -63,13 +63,15 @@ struct Usage {
     /// How often its process was started anew.
     restarts: u64,
     circuit_open: bool,
+    /// Workers on which its machine failed and is not made again yet.
+    dead_workers: u64,
     routes: Vec<RouteUsage>,
 }
 
 struct RouteUsage {
     route: String,
     /// In the order of [`COUNTERS`].
-    counts: [u64; 6],
+    counts: [u64; 7],
     /// `None` where no runtime tells.
     allocated: Option<u64>,
     /// `None` before the first call.
@@ -103,6 +105,7 @@ fn usages(plugins: &[PluginStatus], counted: &[ScopeValues]) -> Vec<Usage> {
             if is_whole {
                 usage.memory = cell(scope, "memory_bytes").unwrap_or(0);
                 usage.restarts = cell(scope, "restarts").unwrap_or(0);
+                usage.dead_workers = cell(scope, "dead_workers").unwrap_or(0);
                 usage.circuit_open = cell(scope, "circuit_open").unwrap_or(0) != 0;
                 continue;
             }
@@ -173,7 +176,8 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
         },
         "memory_bytes": usage.memory,
         "restarts": usage.restarts,
-        "circuit": circuit(usage),
+        "circuit": circuit(plugin, usage),
+        "dead_workers": usage.dead_workers,
         "routes": routes.collect::<Vec<_>>(),
         "config": plugin.config,
         "route_configs": configs.collect::<Vec<_>>(),
@@ -193,7 +197,12 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
     if !plugin.version.is_empty() {
         write!(out, " {}", plugin.version)?;
     }
-    write!(out, " ({}): circuit {}, {} KiB", plugin.runtime, circuit(usage), usage.memory.div_ceil(1024))?;
+    write!(out, " ({}): circuit {}, {} KiB", plugin.runtime, circuit(plugin, usage), usage.memory.div_ceil(1024))?;
+    match usage.dead_workers {
+        0 => {}
+        1 => out.push_str(", failed on 1 worker"),
+        many => write!(out, ", failed on {many} workers")?,
+    }
     match usage.restarts {
         0 => out.push('\n'),
         1 => writeln!(out, ", its process was started again once")?,
@@ -263,8 +272,12 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
     Ok(())
 }
 
-fn circuit(usage: &Usage) -> &'static str {
-    if usage.circuit_open { "open" } else { "closed" }
+fn circuit(plugin: &PluginStatus, usage: &Usage) -> &'static str {
+    match (plugin.circuit.faults, plugin.circuit.cpu_kills) {
+        (0, 0) => "none",
+        _ if usage.circuit_open => "open",
+        _ => "closed",
+    }
 }
 
 fn millis(duration: Duration) -> f64 {

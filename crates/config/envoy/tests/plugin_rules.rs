@@ -7,7 +7,7 @@ use common::said;
 use managers::http;
 use postrider_config_envoy::Outcome;
 use postrider_config_envoy::lower::FilterKinds;
-use postrider_model::{Value, ValueError};
+use postrider_model::{LogOutput, Value, ValueError};
 
 /// Filters that find fault with a budget of theirs.
 struct Kinds;
@@ -47,6 +47,11 @@ static_resources:
           "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: x
           route_config: {{}}
+          access_log:
+          - name: logged
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog
+              config: {{ name: logger }}
           http_filters:
           - name: auth.lua
             typed_config:
@@ -56,6 +61,14 @@ static_resources:
             typed_config:
               "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
               plugin: {{ name: hello, code: {{ local: {{ inline_string: "return {{}}" }} }} }}
+          - name: modules
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+              config: {{ name: counter }}
+          - name: nameless
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+              config: {{ root_id: r }}
           - name: router
             typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
 "#
@@ -75,6 +88,21 @@ fn rules_stand_beside_the_configuration_of_the_plugin_that_they_name() {
 }
 
 #[test]
+fn modules_have_rules_by_the_name_of_their_plugin_or_their_place() {
+    let outcome = outcome("{ counter: { on_error: 503 }, nameless: { x: 1 }, logger: { y: 1 } }");
+    assert_eq!(said(&outcome), "");
+    let snapshot = common::snapshot(&outcome);
+    let manager = http(&snapshot.listeners[0]);
+    let first = |config: &Value| match rules(config) {
+        Some(Value::Map(all)) => all[0].0.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([2, 3].map(|index| first(&manager.filters[index].config)), ["on_error", "x"]);
+    let LogOutput::Plugin(slot) = &manager.access_log[0].output else { panic!("no plugin's log") };
+    assert_eq!(first(&slot.config), "y");
+}
+
+#[test]
 fn an_error_in_the_rules_is_told_with_its_line_and_column() {
     let said = said(&outcome("\n      auth.lua:\n        budget: { cpu: 1s }"));
     assert!(said.contains("envoy.yaml:6:24: error[invalid-filter-config]: too short"), "{said}");
@@ -84,7 +112,11 @@ fn an_error_in_the_rules_is_told_with_its_line_and_column() {
 fn rules_of_no_plugin_are_warned_about_and_other_shapes_refused() {
     let typo = outcome("{ aut.lua: {} }");
     let text = said(&typo);
-    assert!(typo.snapshot.is_some() && text.contains("no Lua filter and no Rider plugin is named `aut.lua`"), "{text}");
+    assert!(
+        typo.snapshot.is_some()
+            && text.contains("no Lua filter, no Rider plugin and no WebAssembly plugin is named `aut.lua`"),
+        "{text}"
+    );
     assert!(text.contains("did you mean `auth.lua`?"), "{text}");
     let wrong = outcome("[auth.lua]");
     assert!(wrong.snapshot.is_none(), "{}", said(&wrong));

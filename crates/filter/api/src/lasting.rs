@@ -53,18 +53,32 @@ pub struct Lasting {
 struct Lasts {
     name: String,
     rules: StateRules,
-    /// `None` for what only those find who set it.
-    text: Option<String>,
+    /// What it is made of, and by what; `None` for what only those find who set it.
+    object: Option<(ObjectKind, Vec<u8>)>,
 }
 
 impl Lasting {
     /// What a request of the connection begins with.
     pub(crate) fn begin(&self, info: &mut StreamInfo) {
-        for Lasts { name, rules, text } in &*self.names.borrow() {
-            if let Some(text) = text {
-                info.make_state(name, ObjectKind::Text, text.as_bytes(), rules.shared);
+        for Lasts { name, rules, object } in &*self.names.borrow() {
+            if let Some((kind, bytes)) = object {
+                info.make_state(name, *kind, bytes, rules.shared);
             }
         }
+    }
+
+    /// Keeps an object in the place of what has its name, whatever the rules of that are.
+    pub fn keep(&self, name: &str, kind: ObjectKind, bytes: &[u8], rules: StateRules) {
+        let mut names = self.names.borrow_mut();
+        names.retain(|known| known.name != name);
+        names.push(Lasts { name: name.to_owned(), rules, object: Some((kind, bytes.to_vec())) });
+    }
+
+    /// What `act` makes of the rules and bytes of what is kept by that name.
+    pub fn kept<T>(&self, name: &str, act: impl FnOnce(StateRules, &[u8]) -> T) -> Option<T> {
+        let names = self.names.borrow();
+        let Lasts { rules, object, .. } = names.iter().find(|known| known.name == name)?;
+        Some(act(*rules, &object.as_ref()?.1))
     }
 
     /// What filters of one kind leave for later requests, each kind by a type of its own, which is made where there is none.
@@ -82,10 +96,11 @@ impl Lasting {
     }
 
     fn set(&self, name: &str, rules: StateRules, text: Option<&str>) {
-        let (mut names, text) = (self.names.borrow_mut(), text.map(str::to_owned));
+        let object = text.map(|text| (ObjectKind::Text, text.as_bytes().to_vec()));
+        let mut names = self.names.borrow_mut();
         match names.iter_mut().find(|known| known.name == name) {
-            Some(known) => (known.rules.shared, known.text) = (rules.shared, text),
-            None => names.push(Lasts { name: name.to_owned(), rules, text }),
+            Some(known) => (known.rules.shared, known.object) = (rules.shared, object),
+            None => names.push(Lasts { name: name.to_owned(), rules, object }),
         }
     }
 }

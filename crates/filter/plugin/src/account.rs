@@ -20,6 +20,7 @@ pub mod stat {
             BYPASSED = "bypassed",
             CIRCUIT_OPENED = "circuit_opened",
             ALLOCATED_BYTES = "allocated_bytes",
+            REFUSED = "refused",
         }
         histograms { TIME = "time_ns" Unspecified }
     }
@@ -28,7 +29,7 @@ pub mod stat {
         /// The plugin as a whole; prefix: the plugin.
         pub mod plugin = "plugin";
         counters { RESTARTS = "restarts" }
-        gauges { MEMORY_BYTES = "memory_bytes" }
+        gauges { MEMORY_BYTES = "memory_bytes", DEAD_WORKERS = "dead_workers" }
         flags { CIRCUIT_OPEN = "circuit_open" }
     }
 }
@@ -43,6 +44,7 @@ pub struct Account {
     /// What this account added to the gauge.
     memory: Cell<u64>,
     circuit_open: Cell<bool>,
+    dead: Cell<bool>,
 }
 
 impl Account {
@@ -55,6 +57,7 @@ impl Account {
             whole: OnceCell::new(),
             memory: Cell::new(0),
             circuit_open: Cell::new(false),
+            dead: Cell::new(false),
         }
     }
 
@@ -107,6 +110,13 @@ impl Account {
         true
     }
 
+    /// Whether the plugin's machine failed on this worker and is not made again yet.
+    pub fn set_dead(&self, dead: bool) {
+        if self.dead.replace(dead) != dead {
+            self.whole().gauge_add(stat::plugin::DEAD_WORKERS, if dead { 1 } else { 1_u64.wrapping_neg() });
+        }
+    }
+
     /// The process that it runs in was started anew.
     pub fn restarted(&self) {
         self.whole().inc(stat::plugin::RESTARTS);
@@ -123,6 +133,7 @@ impl Drop for Account {
             self.set_memory(0);
         }
         self.set_circuit_open(false);
+        self.set_dead(false);
     }
 }
 
@@ -154,7 +165,7 @@ mod tests {
         let registry = Registry::new();
         let worker = registry.worker(0);
         let (old, new) = (Account::new(&worker, "p"), Account::new(&worker, "p"));
-        let shown = || registry.read(&[]).iter().map(|scope| scope.cell(2)).max().unwrap_or(0);
+        let shown = || registry.read(&[]).iter().map(|scope| scope.cell(3)).max().unwrap_or(0);
         assert!(old.set_circuit_open(true) && !old.set_circuit_open(true), "told once");
         assert_eq!(shown(), 1);
         assert!(new.set_circuit_open(true));
@@ -163,5 +174,21 @@ mod tests {
         assert!(new.set_circuit_open(false));
         assert_eq!(shown(), 0);
         assert!(!new.set_circuit_open(false));
+    }
+
+    #[test]
+    fn a_machine_that_failed_goes_with_its_account() {
+        let registry = Registry::new();
+        let worker = registry.worker(0);
+        let (one, other) = (Account::new(&worker, "p"), Account::new(&worker, "p"));
+        let shown = || registry.read(&[]).iter().map(|scope| scope.cell(2)).max().unwrap_or(0);
+        for account in [&one, &one, &other] {
+            account.set_dead(true);
+        }
+        assert_eq!(shown(), 2);
+        drop(other);
+        assert_eq!(shown(), 1);
+        one.set_dead(false);
+        assert_eq!(shown(), 0);
     }
 }

@@ -173,24 +173,28 @@ pub fn policy(fields: &mut Fields<'_>, usual: CircuitRule, errors: &mut ConfigEr
             OnError::Continue
         }
     };
-    let (mut cpu, mut memory) = (DEFAULT_CPU, DEFAULT_MEMORY);
-    if let Some(mut budget) = keep(fields.map("budget"), errors).flatten() {
-        cpu = positive(&mut budget, "cpu", DEFAULT_CPU, errors);
-        memory = match keep(budget.integer("memory_bytes"), errors).flatten() {
-            None | Some(0) => DEFAULT_MEMORY,
-            Some(bytes) => usize::try_from(bytes).unwrap_or_else(|_| {
-                errors.push(budget.error("memory_bytes", format!("expected a number of bytes, found {bytes}")));
-                DEFAULT_MEMORY
-            }),
-        };
-        errors.extend(budget.finish().err().into_iter().flatten());
-    }
+    let (cpu, memory) = budget(fields, errors);
     let circuit = keep(fields.map("circuit"), errors).flatten();
     let circuit = circuit.map_or(usual, |circuit| circuit_rule(circuit, usual, errors));
     // An empty list names no cluster: there is none that it may call.
     let named = fields.value("clusters").is_some_and(|clusters| *clusters != Value::Null);
     let clusters = named.then(|| strings(fields, "clusters", errors));
     Policy { on_error, cpu, memory, circuit, clusters }
+}
+
+/// `budget`: CPU time of a call, and bytes of memory.
+pub fn budget(fields: &mut Fields<'_>, errors: &mut ConfigError) -> (Duration, usize) {
+    let Some(mut budget) = keep(fields.map("budget"), errors).flatten() else { return (DEFAULT_CPU, DEFAULT_MEMORY) };
+    let cpu = positive(&mut budget, "cpu", DEFAULT_CPU, errors);
+    let memory = match keep(budget.integer("memory_bytes"), errors).flatten() {
+        None | Some(0) => DEFAULT_MEMORY,
+        Some(bytes) => usize::try_from(bytes).unwrap_or_else(|_| {
+            errors.push(budget.error("memory_bytes", format!("expected a number of bytes, found {bytes}")));
+            DEFAULT_MEMORY
+        }),
+    };
+    errors.extend(budget.finish().err().into_iter().flatten());
+    (cpu, memory)
 }
 
 fn circuit_rule(mut fields: Fields<'_>, usual: CircuitRule, errors: &mut ConfigError) -> CircuitRule {

@@ -22,6 +22,8 @@ pub(crate) struct Analysis {
     pub(crate) continues_streams: bool,
     /// It imports the function that names another stream.
     pub(crate) turns: bool,
+    /// It imports the one that calls the proxy's own functions by their names.
+    pub(crate) calls_foreign: bool,
 }
 
 /// A function that does nothing but return, and the number that it returns, 0 without one.
@@ -32,11 +34,14 @@ impl Analysis {
     /// # Errors
     /// It is no module, or none of these ABIs.
     pub(crate) fn of(code: &[u8]) -> Result<Analysis, String> {
+        if !code.starts_with(b"\0asm") {
+            return Err("no WebAssembly module: it does not begin with `\\0asm`, as each of them does".to_owned());
+        }
         let mut exports = Vec::new();
         let mut bodies = Vec::new();
-        let (mut imported, mut continues_streams, mut turns) = (0u32, false, false);
+        let (mut imported, mut continues_streams, mut turns, mut calls_foreign) = (0u32, false, false, false);
         for payload in Parser::new(0).parse_all(code) {
-            match payload.map_err(|error| format!("no WebAssembly module: {error}"))? {
+            match payload.map_err(|error| format!("no WebAssembly module: {}", one_line(&error.to_string())))? {
                 Payload::ImportSection(section) => {
                     for import in section.into_imports() {
                         let import = import.map_err(|error| error.to_string())?;
@@ -49,6 +54,7 @@ impl Analysis {
                         ];
                         continues_streams |= continues.contains(&import.name);
                         turns |= import.name == "proxy_set_effective_context";
+                        calls_foreign |= import.name == "proxy_call_foreign_function";
                     }
                 }
                 Payload::ExportSection(section) => {
@@ -71,7 +77,7 @@ impl Analysis {
             (Abi::V010, "proxy_abi_version_0_1_0"),
         ];
         match abi.iter().find(|(_, name)| functions.contains_key(*name)) {
-            Some((abi, _)) => Ok(Analysis { abi: *abi, functions, continues_streams, turns }),
+            Some((abi, _)) => Ok(Analysis { abi: *abi, functions, continues_streams, turns, calls_foreign }),
             None => {
                 let other = functions.keys().find_map(|name| name.strip_prefix("proxy_abi_version_"));
                 Err(match other {
@@ -100,6 +106,11 @@ impl Analysis {
     pub(crate) fn acts(&self, name: &str, nothing: i32) -> bool {
         self.exports(name) && self.trivial(name).is_none_or(|trivial| trivial.0 != nothing)
     }
+}
+
+/// The parser shows bytes one below the other.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Looks whether a body only moves its own locals and returns a constant.
@@ -143,7 +154,10 @@ mod tests {
         assert!(of("(module)").unwrap_err().contains("names no version"));
         let other = of(r#"(module (func (export "proxy_abi_version_0_3_0")))"#).unwrap_err();
         assert!(other.contains("version 0.3.0"), "{other}");
-        assert!(Analysis::of(b"text").unwrap_err().contains("no WebAssembly module"));
+        for code in [&b"text"[..], b"", b"\0asm\x07\0\0\0", b"\0asm\x01\0\0\0\x63\x01"] {
+            let error = Analysis::of(code).unwrap_err();
+            assert!(error.contains("no WebAssembly module") && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl NetworkFilter for Watching {
         let machine = match self.seat.machine(&|| connection.host.now()) {
             Ok(machine) => machine,
             Err(absent) => {
-                self.seat.bypassed(None);
+                self.seat.missed(None, absent);
                 return matches!(absent, Absent::Failing(_)).then(|| Box::new(Refused) as Box<_>);
             }
         };

@@ -14,6 +14,7 @@ use crate::flow::Course;
 use crate::grpc::Conversation;
 use crate::kept::Kept;
 use crate::program::Plugin;
+use crate::properties::Rules;
 
 pub(crate) struct Contexts {
     /// As many as a power of two.
@@ -54,6 +55,8 @@ pub(crate) struct Root {
     pub(crate) conversations: Vec<(u32, Conversation)>,
     /// Its `proxy_on_done` asked for more time.
     pub(crate) is_leaving: bool,
+    /// What it declared of properties that its streams write.
+    pub(crate) declared: Vec<(String, Rules)>,
 }
 
 /// A stream on its way through the filter.
@@ -214,6 +217,15 @@ impl Contexts {
                 tied.handle.close();
             }
         }
+    }
+
+    /// The plugins of the root contexts.
+    pub(crate) fn plugins(&self) -> Vec<Arc<Plugin>> {
+        let of = |context: &Context| match &context.kind {
+            Kind::Root(root) => Some(root.plugin.clone()),
+            Kind::Stream(_) | Kind::Connection(_) => None,
+        };
+        self.slots.iter().flatten().filter_map(of).collect()
     }
 
     /// The numbers of the root contexts.

@@ -63,7 +63,7 @@ pub(crate) struct Received {
 /// The memory that a machine may have.
 #[derive(Default)]
 pub(crate) struct Limiter {
-    most: usize,
+    pub(crate) most: usize,
     /// What it has.
     pub(crate) bytes: usize,
     /// It wanted more than it may have.

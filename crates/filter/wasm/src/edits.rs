@@ -5,7 +5,7 @@ use postrider_filter_api::{Stream, StreamInfo};
 
 use crate::contexts::Passing;
 use crate::maps::{REQUEST_HEADERS, REQUEST_TRAILERS, RESPONSE_HEADERS, RESPONSE_TRAILERS, Target};
-use crate::properties;
+use crate::properties::{self, Rules};
 use crate::status::BAD_ARGUMENT;
 
 /// A change that waits.
@@ -15,9 +15,9 @@ pub(crate) enum Edit {
     Remove(u32, Vec<u8>),
     ReplaceAll(u32, Vec<(Vec<u8>, Vec<u8>)>),
     /// What modules write for each other.
-    Property(String, Vec<u8>),
+    Property(String, Vec<u8>, Rules),
     /// What they write for other filters.
-    State(String, String),
+    State(String, String, Rules),
     ForgetRoute,
 }
 
@@ -70,8 +70,8 @@ impl Edit {
     /// The change of what is known of a stream.
     pub(crate) fn note(&self, info: &mut StreamInfo) -> bool {
         match self {
-            Edit::Property(name, value) => properties::put(info, name, value),
-            Edit::State(name, value) => return properties::put_state(info, name, value),
+            Edit::Property(name, value, rules) => properties::put(info, name, value, *rules),
+            Edit::State(name, value, rules) => return properties::put_state(info, name, value, *rules),
             Edit::ForgetRoute => info.route_is_stale = true,
             Edit::Add(..) | Edit::Replace(..) | Edit::Remove(..) | Edit::ReplaceAll(..) => return false,
         }

@@ -149,7 +149,7 @@ impl Hosted {
     /// The machine for a new stream, or what becomes of the stream without one.
     fn machine(&self, stream: &Stream<'_>) -> Result<Rc<Machine>, Action> {
         self.seat.machine(&|| stream.host.now()).map_err(|absent| {
-            self.seat.bypassed(stream.route);
+            self.seat.missed(stream.route, absent);
             match absent {
                 Absent::Bypassed => Action::Done,
                 Absent::Failing(status) => Action::Respond(failure(status)),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use postrider_filter_api::{AccessLogger, Ended, Host, Logged};
 
 use crate::data::At;
-use crate::seat::Seat;
+use crate::seat::{Absent, Seat};
 
 pub(crate) struct Telling {
     /// `None` while the code is not here.
@@ -21,7 +21,10 @@ impl AccessLogger for Telling {
         }
         // Without a machine there is nobody to tell, whatever the failure policy says.
         let Some(seat) = &self.seat else { return };
-        let Ok(machine) = seat.machine(&|| self.host.now()) else { return seat.bypassed(record.route) };
+        let Ok(machine) = seat.machine(&|| self.host.now()) else {
+            // A record is not told; nobody is turned away.
+            return seat.missed(record.route, Absent::Bypassed);
+        };
         let Some(function) = &machine.vm.functions.on_log else { return };
         let began = seat.begin(&*self.host);
         match machine.vm.enter(machine.root, At::Record(record, http), function, machine.root) {

@@ -49,6 +49,11 @@ pub(crate) fn node(node: &Node, out: &mut Vec<u8>) {
     append(&NodeMessage { id, cluster, metadata, locality }, out);
 }
 
+pub(crate) fn locality(place: postrider_model::Locality, out: &mut Vec<u8>) {
+    let postrider_model::Locality { region, zone, sub_zone, .. } = place;
+    append(&Locality { region, zone, sub_zone }, out);
+}
+
 fn append(message: &impl Message, out: &mut Vec<u8>) {
     // A vector takes as much as there is.
     let _ = message.encode(out);

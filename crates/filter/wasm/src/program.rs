@@ -64,6 +64,36 @@ pub(crate) enum Failure {
     Policy,
 }
 
+impl Failure {
+    /// Envoy's words for it, and what they mean; `None` where the plugin model's rules hold.
+    pub(crate) fn note(self) -> Option<&'static str> {
+        match self {
+            Failure::Closed => Some("FAIL_CLOSED: where its machine failed, requests get 503"),
+            Failure::Open => Some("FAIL_OPEN: where its machine failed, requests pass it by"),
+            Failure::Reload(..) => {
+                Some("FAIL_RELOAD: where its machine failed, it is made again, and requests get 503 until then")
+            }
+            Failure::Policy => None,
+        }
+    }
+
+    /// What follows on the worker whose machine failed.
+    pub(crate) fn consequence(self) -> String {
+        match self {
+            Failure::Closed => {
+                "by FAIL_CLOSED, this worker answers its requests with 503 until the configuration changes".to_owned()
+            }
+            Failure::Open => {
+                "by FAIL_OPEN, requests of this worker pass it by until the configuration changes".to_owned()
+            }
+            Failure::Reload(base, _) => {
+                format!("by FAIL_RELOAD, it is started again after {base:?} or more, and requests get 503 until then")
+            }
+            Failure::Policy => "it is started again with the next request".to_owned(),
+        }
+    }
+}
+
 /// What a program is made from.
 pub(crate) struct Source<'a> {
     pub(crate) code: &'a [u8],

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use postrider_filter_api::cel::{Facts, Path, write_value};
-use postrider_filter_api::{ObjectKind, RouteFacts, StreamInfo};
+use postrider_filter_api::{LifeSpan, ObjectKind, RouteFacts, StateRules, StreamInfo};
 use postrider_model::cel::Expression;
 use postrider_model::{Node, Value};
 
@@ -17,6 +17,9 @@ use crate::status::{BAD_ARGUMENT, NOT_FOUND, SERIALIZATION_FAILURE};
 /// Most paths that a machine keeps read: a module uses a handful.
 const KEPT: usize = 256;
 
+/// Most properties that a plugin declares.
+const MAX_DECLARED: usize = 1000;
+
 /// What modules write goes under this name.
 const PREFIX: &str = "wasm.";
 
@@ -24,10 +27,19 @@ const PREFIX: &str = "wasm.";
 #[derive(Default)]
 pub(crate) struct Paths {
     known: HashMap<Vec<u8>, Rc<Property>>,
-    /// What `declare_property` said: those that are written once.
-    pub(crate) write_once: Vec<String>,
+    /// What `declare_property` said for a stream: it holds for nothing, and is said once, as in Envoy.
+    pub(crate) declared_by_streams: Vec<(u32, String)>,
     /// What `expr_create` read, by number.
     pub(crate) expressions: Vec<(u32, Expression)>,
+}
+
+/// What is declared of what a module writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Rules {
+    /// Written once.
+    pub(crate) read_only: bool,
+    /// Later requests of the connection find it.
+    pub(crate) lasts: bool,
 }
 
 /// Where a path leads.
@@ -37,6 +49,8 @@ enum Property {
     Message(Path),
     /// The node as the message that it is.
     WholeNode,
+    /// Where the upstream's host is, as the message that it is.
+    WholeLocality,
     /// A group of properties, which is no value itself.
     Group,
     /// The stream's cluster, which may not have been reached yet.
@@ -72,6 +86,7 @@ impl Property {
                 Path::parse(words).map_or(Property::Nothing, Property::Direction)
             }
             ["node"] | ["xds", "node"] => Property::WholeNode,
+            ["upstream", "locality"] => Property::WholeLocality,
             ["node", rest @ ..] | ["xds", "node", rest @ ..] => {
                 Property::Node(rest.iter().map(|word| (*word).to_owned()).collect())
             }
@@ -127,6 +142,13 @@ fn find(data: &mut Data, property: &Property) -> bool {
         Property::WholeNode => {
             let Some(node) = data.with_host(|host| host.node()) else { return false };
             message::node(&node, &mut data.scratch);
+            true
+        }
+        Property::WholeLocality => {
+            let scratch = &mut data.scratch;
+            let place = data.present.parts(&mut data.contexts, target, |parts| facts(&parts).upstream_place());
+            let Some(place) = place.flatten() else { return false };
+            message::locality(place, scratch);
             true
         }
         Property::Stream(path) => {
@@ -234,6 +256,13 @@ fn find_written(info: &StreamInfo, name: &str, out: &mut Vec<u8>) -> bool {
         out.extend_from_slice(bytes);
         return true;
     }
+    // What is no text is in the filter state as far as it can be read.
+    if let Some(lasting) =
+        lasting(info, name, |_, bytes| std::str::from_utf8(bytes).is_err().then(|| bytes.to_vec())).flatten()
+    {
+        out.extend_from_slice(&lasting);
+        return true;
+    }
     let is_it = |(known, _): &&(String, Value)| known.strip_prefix(PREFIX) == Some(name);
     match info.filter_state.iter().find(is_it) {
         Some((_, Value::String(text))) => {
@@ -244,20 +273,59 @@ fn find_written(info: &StreamInfo, name: &str, out: &mut Vec<u8>) -> bool {
     }
 }
 
+/// What `act` makes of what the connection has of an earlier request by that name, or of this one.
+fn lasting<T>(info: &StreamInfo, name: &str, act: impl FnOnce(StateRules, &[u8]) -> T) -> Option<T> {
+    info.connection.as_ref()?.lasting.kept(&format!("{PREFIX}{name}"), act)
+}
+
+/// Has later requests of the connection find it.
+fn keep(info: &StreamInfo, name: &str, kind: ObjectKind, value: &[u8], read_only: bool) {
+    if let Some(noted) = &info.connection {
+        noted.lasting.keep(name, kind, value, StateRules { read_only, span: LifeSpan::Connection, shared: false });
+    }
+}
+
+/// Says what holds for a property before streams write it.
+///
+/// # Errors
+/// It was said before, or by too many.
+pub(crate) fn declare(data: &mut Data, name: String, rules: Rules) -> Result<(), u32> {
+    let target = data.target();
+    if let Some(root) = data.contexts.root(target) {
+        if root.declared.len() >= MAX_DECLARED || root.declared.iter().any(|(known, _)| *known == name) {
+            return Err(BAD_ARGUMENT);
+        }
+        root.declared.push((name, rules));
+        return Ok(());
+    }
+    let Data { contexts, paths, .. } = data;
+    paths.declared_by_streams.retain(|(id, _)| contexts.get(*id).is_some());
+    let all = &mut paths.declared_by_streams;
+    if all.len() >= MAX_DECLARED || all.iter().any(|(id, known)| *id == target && *known == name) {
+        return Err(BAD_ARGUMENT);
+    }
+    all.push((target, name));
+    Ok(())
+}
+
 /// Writes a property of the stream, at hand or waiting.
 ///
 /// # Errors
 /// There is no stream, or it is written once and was.
 pub(crate) fn write(data: &mut Data, path: &[u8], value: &[u8]) -> Result<(), u32> {
     let name = String::from_utf8_lossy(path).into_owned();
-    let once = data.paths.write_once.contains(&name);
-    let is_written = |info: &StreamInfo| once && find_written(info, &name, &mut Vec::new());
+    let declared = data.root().and_then(|(_, root)| root.declared.iter().find(|(known, _)| *known == name));
+    let rules = declared.map(|(_, rules)| *rules).unwrap_or_default();
+    let is_fixed = |info: &StreamInfo| {
+        let was_fixed = lasting(info, &name, |kept, _| kept.read_only).unwrap_or(false);
+        was_fixed || rules.read_only && find_written(info, &name, &mut Vec::new())
+    };
     let target = data.target();
     let at_hand = data.present.info(target, |info| {
-        if is_written(info) {
+        if is_fixed(info) {
             return Err(BAD_ARGUMENT);
         }
-        put(info, &name, value);
+        put(info, &name, value, rules);
         Ok(())
     });
     let waiting = data.contexts.stream(target);
@@ -271,18 +339,24 @@ pub(crate) fn write(data: &mut Data, path: &[u8], value: &[u8]) -> Result<(), u3
         }
         (None, Some(stream)) => match &stream.kept {
             None => Err(NOT_FOUND),
-            Some(kept) if is_written(&kept.info) => Err(BAD_ARGUMENT),
-            Some(_) => stream.later(Edit::Property(name, value.to_owned())),
+            Some(kept) if is_fixed(&kept.info) => Err(BAD_ARGUMENT),
+            Some(_) => stream.later(Edit::Property(name, value.to_owned(), rules)),
         },
         (None, None) => Err(NOT_FOUND),
     }
 }
 
 /// A text goes into the stream's filter state, where logs and expressions find it; other bytes where modules alone do.
-pub(crate) fn put(info: &mut StreamInfo, name: &str, value: &[u8]) {
+pub(crate) fn put(info: &mut StreamInfo, name: &str, value: &[u8], rules: Rules) {
     let raw = info.shared.iter().find_map(|shared| shared.clone().downcast::<Raw>().ok());
     if let Some(raw) = &raw {
         raw.0.borrow_mut().retain(|(known, _)| known != name);
+    }
+    // What lasts is changed where it is, whatever is declared of it now.
+    let before = lasting(info, name, |kept, _| kept.read_only);
+    if rules.lasts || before.is_some() {
+        let name = format!("{PREFIX}{name}");
+        keep(info, &name, ObjectKind::Text, value, before.unwrap_or(rules.read_only));
     }
     match std::str::from_utf8(value) {
         Ok(text) => info.set_state(&format!("{PREFIX}{name}"), Value::String(text.to_owned())),
@@ -297,13 +371,19 @@ pub(crate) fn put(info: &mut StreamInfo, name: &str, value: &[u8]) {
     }
 }
 
-/// Puts a text into the filter state under its own name. `false` for one that the object of that name cannot be made of.
-pub(crate) fn put_state(info: &mut StreamInfo, name: &str, value: &str) -> bool {
-    match ObjectKind::of(name) {
-        Some(kind) => info.make_state(name, kind, value.as_bytes(), false),
-        None => {
-            info.set_state(name, Value::String(value.to_owned()));
-            true
-        }
+/// Makes an object of the filter state for other filters. `false` for a text that none of that name can be made of. One that
+/// lives longer stays as it is, as in Envoy.
+pub(crate) fn put_state(info: &mut StreamInfo, name: &str, value: &str, rules: Rules) -> bool {
+    let Some(kind) = ObjectKind::of(name) else { return false };
+    let of_connection = info.connection.as_ref().is_some_and(|noted| {
+        noted.state.iter().any(|(known, _)| known == name) || noted.lasting.kept(name, |_, _| ()).is_some()
+    });
+    if of_connection && !rules.lasts {
+        return kind.make(value.as_bytes()).is_some();
     }
+    let is_made = info.make_state(name, kind, value.as_bytes(), false);
+    if is_made && rules.lasts {
+        keep(info, name, kind, value.as_bytes(), false);
+    }
+    is_made
 }

@@ -143,6 +143,8 @@ impl Seat {
 
     #[cold]
     fn machine_again(&self, now: Moment) -> Result<Rc<Machine>, Absent> {
+        // Another plugin may have ended the machine that both are in.
+        self.account.set_dead(self.machine.borrow().as_ref().is_none_or(|machine| machine.vm.is_dead()));
         let policy = &self.plugin.facts.policy;
         match self.plugin.failure {
             Failure::Open => return Err(Absent::Bypassed),
@@ -235,11 +237,13 @@ impl Seat {
         };
         let machine = Rc::new(Machine { vm, root, block });
         self.account.set_memory(machine.vm.memory());
+        self.account.set_dead(false);
         *self.machine.borrow_mut() = Some(machine.clone());
         Ok(machine)
     }
 
     fn failed(&self, fault: &Fault) {
+        self.account.set_dead(true);
         log(Level::Error, &format!("the WebAssembly plugin {} does not start: {fault}", self.plugin.facts.name));
     }
 
@@ -267,16 +271,17 @@ impl Seat {
     pub(crate) fn fault(&self, route: Option<&RouteFacts>, fault: &Fault, now: Moment) {
         let block = self.account.of(route);
         block.inc(account::ERRORS);
+        self.account.set_dead(true);
         match fault {
-            Fault::Cpu => block.inc(account::CPU_KILLS),
-            Fault::Memory => block.inc(account::MEMORY_KILLS),
+            Fault::Cpu(_) => block.inc(account::CPU_KILLS),
+            Fault::Memory(_) => block.inc(account::MEMORY_KILLS),
             Fault::Trap(_) | Fault::Dead | Fault::Refused(_) => {}
         }
         if self.plugin.failure != Failure::Policy {
             return;
         }
         let (opened, why) = match fault {
-            Fault::Cpu => (self.circuit.overrun(now), "used up its CPU time"),
+            Fault::Cpu(_) => (self.circuit.overrun(now), "used up its CPU time"),
             _ => (self.circuit.fault(now), "failed too often"),
         };
         if opened {
@@ -288,10 +293,14 @@ impl Seat {
         }
     }
 
-    /// A stream went without the plugin.
+    /// A stream went without the plugin, or was turned away for the lack of it.
     #[cold]
-    pub(crate) fn bypassed(&self, route: Option<&RouteFacts>) {
-        self.account.of(route).inc(account::BYPASSED);
+    pub(crate) fn missed(&self, route: Option<&RouteFacts>, absent: Absent) {
+        let what = match absent {
+            Absent::Bypassed => account::BYPASSED,
+            Absent::Failing(_) => account::REFUSED,
+        };
+        self.account.of(route).inc(what);
     }
 }
 

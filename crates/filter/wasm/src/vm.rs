@@ -36,8 +36,10 @@ pub(crate) struct Vm {
 pub(crate) enum Fault {
     /// In the engine's words.
     Trap(String),
-    Cpu,
-    Memory,
+    /// It took more than so much.
+    Cpu(Duration),
+    /// It wanted more than so many bytes.
+    Memory(usize),
     /// The machine failed before.
     Dead,
     /// The module said no: `proxy_on_vm_start` or `proxy_on_configure` returned false.
@@ -48,8 +50,15 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Trap(text) => f.write_str(text),
-            Fault::Cpu => f.write_str("the CPU budget of this call is spent"),
-            Fault::Memory => f.write_str("the memory budget is spent"),
+            Fault::Cpu(most) => write!(
+                f,
+                "the CPU budget of this call, {} ms, is spent; `budget.cpu` among the plugin's rules raises it",
+                most.as_millis()
+            ),
+            Fault::Memory(most) => write!(
+                f,
+                "the memory budget of {most} bytes is spent; `budget.memory_bytes` among the plugin's rules raises it"
+            ),
             Fault::Dead => f.write_str("the virtual machine failed before"),
             Fault::Refused(function) => write!(f, "the module refuses its configuration: `{function}` returned false"),
         }
@@ -292,6 +301,7 @@ impl Vm {
             calls: Vec::new(),
             conversations: Vec::new(),
             is_leaving: false,
+            declared: Vec::new(),
         };
         let added =
             self.with(|data| (data.contexts.roots().is_empty(), data.contexts.add(0, Kind::Root(Box::new(root)))));
@@ -444,8 +454,11 @@ impl Vm {
     #[cold]
     fn die(&self, fault: &Fault) {
         self.dead.set(true);
-        log(Level::Error, &format!("WebAssembly machine {}: {fault}", self.program.vm_id));
         let left = self.with(|data| std::mem::take(&mut data.contexts));
+        for plugin in left.iter().flat_map(Contexts::plugins) {
+            let follows = plugin.failure.consequence();
+            log(Level::Error, &format!("the WebAssembly plugin {} failed: {fault}; {follows}", plugin.facts.name));
+        }
         for bell in left.iter().flat_map(Contexts::bells) {
             bell.resume();
         }
@@ -484,8 +497,8 @@ fn cpu_time() -> u64 {
 
 fn fault(error: &wasmtime::Error, store: &Store<Data>) -> Fault {
     match error.downcast_ref::<Trap>() {
-        Some(Trap::Interrupt) => Fault::Cpu,
-        _ if store.data().limiter.refused => Fault::Memory,
+        Some(Trap::Interrupt) => Fault::Cpu(Duration::from_nanos(store.data().budget)),
+        _ if store.data().limiter.refused => Fault::Memory(store.data().limiter.most),
         Some(trap) => {
             let frames = error.downcast_ref::<wasmtime::WasmBacktrace>().map(backtrace).unwrap_or_default();
             Fault::Trap(format!("{trap}{frames}"))

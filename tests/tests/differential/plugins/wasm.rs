@@ -1,7 +1,13 @@
 //! WebAssembly: each function of the proxy-wasm ABI, called in the phases where it is of use and in others.
 
 use crate::scene::{Over, Scene};
-use postrider_tests::wasm::{module, with_code};
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use postrider_tests::wasm::{module, whole, with_code};
 use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
@@ -20,6 +26,7 @@ pub fn scenes() -> Vec<Scene> {
         shared(),
         metrics(),
         foreign(),
+        signatures(),
         others(),
         failures("wasm-fails-open", "FAIL_OPEN"),
         failures("wasm-fails-closed", "FAIL_CLOSED"),
@@ -222,11 +229,14 @@ fn properties() -> Scene {
         "connection.mtls connection.requested_server_name connection.tls_version connection.subject_local_certificate",
         "connection.uri_san_peer_certificate connection.sha256_peer_certificate_digest",
         "xds.route_metadata.filter_metadata.module.text xds.route_metadata.filter_metadata.none.text",
+        "xds.cluster_name upstream.request_attempt_count upstream.num_endpoints xds.cluster_metadata upstream.locality",
+        "connection.peer_certificate upstream.peer_certificate upstream_filter_state response.headers_bytes",
         "filter_state.none wasm.none",
     ];
     const ANSWER: &[&str] = &[
         "response.code response.flags response.code_details request.protocol",
         "connection.mtls connection.requested_server_name connection.tls_version",
+        "upstream.locality upstream.peer_certificate xds.cluster_name upstream.num_endpoints",
         "xds.route_metadata.filter_metadata.module.text xds.route_metadata.filter_metadata.module.number",
     ];
     let mut scene = scene("wasm-properties");
@@ -333,6 +343,90 @@ fn foreign() -> Scene {
             "qh foreign expr_create request.path; qh foreign expr_create 1+==",
         ],
     )
+}
+
+/// Signatures of every kind of key and hash. Each answer is told by its status and its first byte: 8 is a result, which is
+/// always true, 18 and 26 are errors.
+fn signatures() -> Scene {
+    const TEXT: &[u8] = b"text";
+    let field = |tag: u8, bytes: &[u8]| {
+        let length = u16::try_from(bytes.len()).expect("a short field");
+        let mut all = vec![tag << 3 | 2, (length & 127) as u8 | 128, (length >> 7) as u8];
+        all.extend(bytes);
+        all
+    };
+    let escaped = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\{byte:02x}")).collect::<String>();
+    let rsa = rsa::KeyPair::generate(rsa::KeySize::Rsa2048).expect("a key");
+    let curve = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("a key");
+    let random = SystemRandom::new();
+    let mut of_rsa = vec![0; rsa.public_modulus_len()];
+    rsa.sign(&RSA_PKCS1_SHA256, &random, TEXT, &mut of_rsa).expect("a signature");
+    let of_curve = curve.sign(&random, TEXT).expect("a signature");
+    let keys = [
+        (
+            AsDer::<Pkcs8V1Der<'_>>::as_der(&rsa).expect("a key").as_ref().to_vec(),
+            AsDer::<PublicKeyX509Der<'_>>::as_der(rsa.public_key()).expect("a key").as_ref().to_vec(),
+            of_rsa,
+        ),
+        (
+            curve.to_pkcs8v1().expect("a key").as_ref().to_vec(),
+            AsDer::<PublicKeyX509Der<'_>>::as_der(curve.public_key()).expect("a key").as_ref().to_vec(),
+            of_curve.as_ref().to_vec(),
+        ),
+    ];
+    let mut calls = String::new();
+    let mut call = |function: &str, fields: &[Vec<u8>]| {
+        calls += &format!("(call $tell $\"{function}\" $\"{}\")\n", escaped(&fields.concat()));
+    };
+    for (private, public, signature) in &keys {
+        for hash in ["sha1", "sha224", "sha256", "sha384", "sha512", "SHA256", "md5", ""] {
+            call("sign", &[field(1, hash.as_bytes()), field(2, private), field(3, TEXT)]);
+            // Good for one of them, and the error for the others.
+            let hash = field(1, hash.as_bytes());
+            call("verify_signature", &[hash, field(2, public), field(3, signature), field(4, TEXT)]);
+        }
+        call("sign", &[field(1, b"sha256"), field(2, public), field(3, TEXT)]);
+        call("verify_signature", &[field(1, b"sha256"), field(2, private), field(3, signature), field(4, TEXT)]);
+    }
+    for function in ["sign", "verify_signature"] {
+        call(function, &[field(1, b"sha256"), field(2, b"no key")]);
+        call(function, &[field(1, b"sha256")]);
+        call(function, &[]);
+    }
+    // A letter for the status, and one for the first byte.
+    let module = format!(
+        r#"(import "env" "proxy_call_foreign_function" (func $foreign (param i32 i32 i32 i32 i32 i32) (result i32)))
+        (import "env" "proxy_set_property" (func $set_property (param i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 8)
+        (global $next (mut i32) (i32.const 131072))
+        (global $told (mut i32) (i32.const 64))
+        (func (export "proxy_abi_version_0_2_1"))
+        (func (export "proxy_on_memory_allocate") (param i32) (result i32)
+            (global.get $next)
+            (global.set $next (i32.add (global.get $next) (i32.and (i32.add (local.get 0) (i32.const 15)) (i32.const -8)))))
+        (func $letter (param i32)
+            (i32.store8 (global.get $told) (i32.add (local.get 0) (i32.const 65)))
+            (global.set $told (i32.add (global.get $told) (i32.const 1))))
+        (func $tell (param i32 i32 i32 i32)
+            (i32.store (i32.const 16) (i32.const 0))
+            (i32.store (i32.const 20) (i32.const 0))
+            (call $letter (call $foreign (local.get 0) (local.get 1) (local.get 2) (local.get 3) (i32.const 16) (i32.const 20)))
+            (if (i32.load (i32.const 20)) (then (call $letter (i32.load8_u (i32.load (i32.const 16)))))))
+        (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+            (global.set $told (i32.const 64))
+            (global.set $next (i32.const 131072))
+            {calls}
+            (drop (call $set_property $"trace" (i32.const 64) (i32.sub (global.get $told) (i32.const 64))))
+            (i32.const 0))"#
+    );
+    own("wasm-signatures", &module).get("/")
+}
+
+/// A module of its own, with texts as `wasm::texts` takes them.
+fn own(name: &str, module: &str) -> Scene {
+    let code = json!({"local": {"inline_bytes": STANDARD.encode(whole(module))}});
+    let own = json!({"name": "plugin", "root_id": "root", "vm_config": {"vm_id": name}});
+    super::scene(name, with_code(code, &json!({}), own), "%FILTER_STATE(wasm.trace:PLAIN)%")
 }
 
 fn others() -> Scene {

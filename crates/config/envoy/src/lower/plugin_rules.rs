@@ -1,4 +1,5 @@
-//! Rules for scripts that Envoy's own types configure: sandbox, budgets, what an error means, which clusters may be called.
+//! Rules for scripts and modules that Envoy's own types configure: sandbox, budgets, what an error means, which clusters may
+//! be called.
 //!
 //! Those types have no room for them, and Envoy must take the file as it is. So they stand where Envoy reads nothing: in the
 //! metadata of the node, by the name of the plugin. Here they become a field beside the others of its configuration.
@@ -18,6 +19,13 @@ const FIELD: &str = "postrider.rules";
 const KEY: &str = "postrider.plugins";
 
 const LUA: &str = "envoy.extensions.filters.http.lua.v3.Lua";
+/// WebAssembly for requests, connections, access logs and by itself.
+const WASM: [&str; 4] = [
+    "envoy.extensions.filters.http.wasm.v3.Wasm",
+    "envoy.extensions.filters.network.wasm.v3.Wasm",
+    "envoy.extensions.access_loggers.wasm.v3.WasmAccessLog",
+    "envoy.extensions.wasm.v3.WasmService",
+];
 const RIDER: &str = "proxy.filters.http.rider.v3alpha1.FilterConfig";
 
 /// What the metadata of the node says.
@@ -57,7 +65,8 @@ impl<'c> PluginRules<'c> {
         let Value::Map(fields) = config else { return None };
         let name = match kind {
             LUA => filter,
-            RIDER => name_in(fields)?,
+            RIDER => name_in(fields, "plugin")?,
+            kind if WASM.contains(&kind) => name_in(fields, "config").filter(|name| !name.is_empty()).unwrap_or(filter),
             _ => return None,
         };
         self.plugins.push(name.to_owned());
@@ -88,7 +97,10 @@ pub(super) fn finish(cx: &mut Lowering<'_>) {
     }
     for rule in all.iter().filter(|rule| !rule.is_used) {
         let path = format!("node.metadata[{KEY:?}][{:?}]", rule.name);
-        let text = format!("no Lua filter and no Rider plugin is named `{}`, so its rules have no effect", rule.name);
+        let text = format!(
+            "no Lua filter, no Rider plugin and no WebAssembly plugin is named `{}`, so its rules have no effect",
+            rule.name
+        );
         let diagnostic = Diagnostic::warning("unknown-filter", text)
             .at(locate(bootstrap, &path))
             .path(path)
@@ -97,8 +109,8 @@ pub(super) fn finish(cx: &mut Lowering<'_>) {
     }
 }
 
-fn name_in(fields: &[(String, Value)]) -> Option<&str> {
-    let (_, Value::Map(plugin)) = fields.iter().find(|(key, _)| key == "plugin")? else { return None };
+fn name_in<'f>(fields: &'f [(String, Value)], holder: &str) -> Option<&'f str> {
+    let (_, Value::Map(plugin)) = fields.iter().find(|(key, _)| key == holder)? else { return None };
     match plugin.iter().find(|(key, _)| key == "name")? {
         (_, Value::String(name)) => Some(name),
         _ => None,

@@ -243,8 +243,14 @@ fn the_cluster_of_the_route_is_known_while_the_request_passes() {
         let expression = Expression::parse(text, ALL).unwrap_or_else(|error| panic!("{text}: {error:?}"));
         let route = RouteFacts { target, ..FakeStream::new("GET", "/", &[]).route.expect("a route") };
         let request = Some(&stream.request);
-        let facts =
-            Facts { request, response: None, trailers: None, info: &stream.info, route: Some(&route), server_name: None };
+        let facts = Facts {
+            request,
+            response: None,
+            trailers: None,
+            info: &stream.info,
+            route: Some(&route),
+            server_name: None,
+        };
         is_true(&expression, &facts)
     };
     let to_c = || RouteTarget::Cluster("c".into());

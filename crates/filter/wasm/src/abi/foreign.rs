@@ -1,20 +1,20 @@
 //! Functions of the proxy that the ABI has no words for, called by name: Envoy's.
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::{rsa, signature};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use postrider_filter_api::ObjectKind;
 use postrider_filter_api::cel::Facts;
 use postrider_model::cel::{Allowed, Expression};
 use prost::Message;
 use wasmtime::Linker;
 use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush, Status};
 
+use super::signature::{Hash, Key};
 use super::stream::forget_route;
 use super::{Answer, Guest, bytes, give, put_number, split};
 use crate::data::Data;
 use crate::edits::Edit;
-use crate::properties::put_state;
+use crate::properties::{Rules, declare, put_state};
 use crate::status::{BAD_ARGUMENT, INTERNAL_FAILURE, NOT_FOUND, OK, SERIALIZATION_FAILURE};
 
 /// Most bytes that `uncompress` makes.
@@ -140,22 +140,17 @@ struct VerifyResult {
 fn verify(argument: &[u8], out: &mut Vec<u8>) -> Result<(), u32> {
     let arguments = VerifyArguments::decode(argument).map_err(|_| BAD_ARGUMENT)?;
     let key = key(&arguments.public_key, &arguments.public_key_pem).ok_or(BAD_ARGUMENT)?;
-    let rules: &[&dyn signature::VerificationAlgorithm] = match &*arguments.hash_function {
-        "sha1" => &[&signature::RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY],
-        "sha256" => &[
-            &signature::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
-            &signature::ECDSA_P256_SHA256_ASN1,
-            &signature::ECDSA_P384_SHA256_ASN1,
-        ],
-        "sha384" => &[&signature::RSA_PKCS1_2048_8192_SHA384, &signature::ECDSA_P384_SHA384_ASN1],
-        "sha512" => &[&signature::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY],
-        other => {
-            let error = format!("{other} is not supported.");
-            return VerifyResult { result: false, error }.encode(out).map_err(|_| INTERNAL_FAILURE);
-        }
+    let Some(hash) = Hash::named(&arguments.hash_function) else {
+        let error = format!("{} is not supported.", arguments.hash_function);
+        return VerifyResult { result: false, error }.encode(out).map_err(|_| INTERNAL_FAILURE);
     };
-    let fits = rules.iter().any(|rule| rule.verify_sig(&key, &arguments.text, &arguments.signature).is_ok());
-    let error = if fits { String::new() } else { "Failed to verify digest.".to_owned() };
+    // In Envoy's words: modules may look at them.
+    let error = match Key::public(&key) {
+        None => "Failed to initialize digest verify.",
+        Some(key) if key.verifies(hash, &arguments.signature, &arguments.text) => "",
+        Some(_) => "Failed to verify digest. Error code: 0",
+    };
+    let (fits, error) = (error.is_empty(), error.to_owned());
     VerifyResult { result: fits, error }.encode(out).map_err(|_| INTERNAL_FAILURE)
 }
 
@@ -185,37 +180,33 @@ fn sign(argument: &[u8], out: &mut Vec<u8>) -> Result<(), u32> {
     let arguments = SignArguments::decode(argument).map_err(|_| BAD_ARGUMENT)?;
     let key = key(&arguments.private_key, &arguments.private_key_pem).ok_or(BAD_ARGUMENT)?;
     let failed = |error: &str| SignResult { result: false, signature: Vec::new(), error: error.to_owned() };
-    let rule: Option<&'static dyn signature::RsaEncoding> = match &*arguments.hash_function {
-        "sha256" => Some(&signature::RSA_PKCS1_SHA256),
-        "sha384" => Some(&signature::RSA_PKCS1_SHA384),
-        "sha512" => Some(&signature::RSA_PKCS1_SHA512),
-        _ => None,
-    };
-    let made = match (rule, rsa::KeyPair::from_pkcs8(&key).or_else(|_| rsa::KeyPair::from_der(&key))) {
-        (None, _) => failed(&format!("{} is not supported.", arguments.hash_function)),
-        (Some(rule), Ok(pair)) => {
-            let mut signature = vec![0; pair.public_modulus_len()];
-            match pair.sign(rule, &SystemRandom::new(), &arguments.text, &mut signature) {
-                Ok(()) => SignResult { result: true, signature, error: String::new() },
-                Err(_) => failed("Failed to create signature."),
-            }
-        }
-        (Some(_), Err(_)) => return Err(BAD_ARGUMENT),
+    let made = match Hash::named(&arguments.hash_function) {
+        None => failed(&format!("{} is not supported.", arguments.hash_function)),
+        Some(hash) => match Key::private(&key, arguments.private_key.is_empty()) {
+            None => failed("Invalid key type: private key required for signing operation."),
+            Some(key) => match key.sign(hash, &arguments.text) {
+                Some(signature) => SignResult { result: true, signature, error: String::new() },
+                None => failed("Failed to create signature."),
+            },
+        },
     };
     made.encode(out).map_err(|_| INTERNAL_FAILURE)
 }
 
-/// A key in DER, from one of its two forms.
+/// A key in DER, from one of its two forms; nothing for a text that is no key.
 fn key(der: &[u8], pem: &str) -> Option<Vec<u8>> {
     match (der.is_empty(), pem.is_empty()) {
         (false, true) => Some(der.to_vec()),
         (true, false) => {
             let body: String = pem.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect();
-            STANDARD.decode(body).ok()
+            Some(STANDARD.decode(body).unwrap_or_default())
         }
         _ => None,
     }
 }
+
+/// Life spans by Envoy's numbers: of a chain of filters, a request, a connection.
+const OF_CONNECTION: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 struct FilterState {
@@ -223,17 +214,23 @@ struct FilterState {
     path: String,
     #[prost(string, tag = "2")]
     value: String,
+    #[prost(int32, tag = "3")]
+    span: i32,
 }
 
-/// Puts a text into the filter state under its own name, for other filters.
+/// Makes an object of the filter state of a text, by the factory of its name.
 fn set_filter_state(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
-    let state = FilterState::decode(argument).map_err(|_| BAD_ARGUMENT)?;
+    let FilterState { path, value, span } = FilterState::decode(argument).map_err(|_| BAD_ARGUMENT)?;
+    if ObjectKind::of(&path).is_none() {
+        return Err(NOT_FOUND);
+    }
+    let rules = Rules { read_only: false, lasts: span == OF_CONNECTION };
     let target = data.target();
-    match data.present.stream(target, |stream| put_state(stream.info, &state.path, &state.value)) {
+    match data.present.stream(target, |stream| put_state(stream.info, &path, &value, rules)) {
         Some(true) => Ok(()),
         Some(false) => Err(BAD_ARGUMENT),
         None => match data.contexts.stream(target).filter(|stream| stream.kept.is_some()) {
-            Some(stream) => stream.later(Edit::State(state.path, state.value)),
+            Some(stream) => stream.later(Edit::State(path, value, rules)),
             None => Err(NOT_FOUND),
         },
     }
@@ -245,15 +242,14 @@ struct Declaration {
     name: String,
     #[prost(bool, tag = "2")]
     readonly: bool,
+    #[prost(int32, tag = "5")]
+    span: i32,
 }
 
-/// Of what a property is declared to be, only that it is written once matters here: all are bytes.
+/// Of what kind a property is declared to be does not matter here: all are bytes.
 fn declare_property(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
-    let declared = Declaration::decode(argument).map_err(|_| BAD_ARGUMENT)?;
-    if declared.readonly && !data.paths.write_once.contains(&declared.name) {
-        data.paths.write_once.push(declared.name);
-    }
-    Ok(())
+    let Declaration { name, readonly, span } = Declaration::decode(argument).map_err(|_| BAD_ARGUMENT)?;
+    declare(data, name, Rules { read_only: readonly, lasts: span == OF_CONNECTION })
 }
 
 fn create_expression(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
@@ -293,6 +289,9 @@ fn token(argument: &[u8]) -> Result<u32, u32> {
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
+    use aws_lc_rs::signature::KeyPair;
+
     use super::*;
 
     #[test]
@@ -309,9 +308,9 @@ mod tests {
 
     #[test]
     fn a_signature_is_made_and_verified() {
-        let pair = rsa::KeyPair::generate(rsa::KeySize::Rsa2048).unwrap();
-        let private = aws_lc_rs::encoding::AsDer::<aws_lc_rs::encoding::Pkcs8V1Der<'_>>::as_der(&pair).unwrap();
-        let public = signature::KeyPair::public_key(&pair).as_ref().to_vec();
+        let pair = aws_lc_rs::rsa::KeyPair::generate(aws_lc_rs::rsa::KeySize::Rsa2048).unwrap();
+        let private = AsDer::<Pkcs8V1Der<'_>>::as_der(&pair).unwrap();
+        let public = AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key()).unwrap().as_ref().to_vec();
         let arguments = SignArguments {
             hash_function: "sha256".into(),
             private_key: private.as_ref().to_vec(),
@@ -338,5 +337,14 @@ mod tests {
         assert!(!check(b"other", "sha256").result && !check(b"text", "sha512").result);
         assert_eq!(check(b"text", "md5").error, "md5 is not supported.");
         assert_eq!(verify(b"", &mut out), Err(BAD_ARGUMENT), "there is no key");
+        for key in ["", "no key"] {
+            let arguments = SignArguments { private_key_pem: key.into(), private_key: Vec::new(), ..arguments.clone() };
+            let mut out = Vec::new();
+            let made = sign(&arguments.encode_to_vec(), &mut out).map(|()| SignResult::decode(&*out).unwrap().error);
+            match key {
+                "" => assert_eq!(made, Err(BAD_ARGUMENT)),
+                _ => assert!(made.unwrap().starts_with("Invalid key type"), "{key}"),
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@ mod general;
 mod messages;
 mod metrics;
 mod shared;
+mod signature;
 mod stream;
 mod wasi;
 
@@ -31,7 +32,7 @@ const NOT_CAPABLE: u32 = 76;
 /// Finds everything that a module imports.
 ///
 /// # Errors
-/// It imports something under another type than it has.
+/// It imports something that there is not, or under another type than it has: nobody could say what a call of it should do.
 pub(crate) fn link(module: &Module, abi: Abi, capabilities: Option<&[String]>) -> Result<InstancePre<Data>, String> {
     let linked = (|| {
         let mut linker = Linker::new(module.engine());
@@ -47,18 +48,21 @@ pub(crate) fn link(module: &Module, abi: Abi, capabilities: Option<&[String]>) -
         if let Some(given) = capabilities {
             restrict(&mut linker, module, given)?;
         }
+        // All that are missing are told at once.
+        let mut all = Vec::new();
         loop {
             let unknown = match linker.instantiate_pre(module) {
-                Ok(pre) => return Ok(pre),
+                Ok(pre) if all.is_empty() => return Ok(pre),
+                Ok(_) => {
+                    let names = all.join(", ");
+                    return Err(wasmtime::Error::msg(format!("the module imports what is not known here: {names}")));
+                }
                 Err(error) => error,
             };
             let Some(missing) = unknown.downcast_ref::<wasmtime::UnknownImportError>() else { return Err(unknown) };
             let Some(kind) = missing.ty().func().cloned() else { return Err(unknown) };
-            let name = format!("{}.{}", missing.module(), missing.name());
-            log(Level::Warning, &format!("the module imports `{name}`, which is not known here: a call of it traps"));
-            linker.func_new(missing.module(), missing.name(), kind, move |_, _, _| {
-                Err(wasmtime::Error::msg(format!("the module called `{name}`, which is not known here")))
-            })?;
+            all.push(format!("`{}.{}`", missing.module(), missing.name()));
+            linker.func_new(missing.module(), missing.name(), kind, |_, _, _| Ok(()))?;
         }
     })();
     linked.map_err(|error: wasmtime::Error| format!("{error:#}"))

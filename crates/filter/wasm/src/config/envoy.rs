@@ -1,14 +1,15 @@
 //! `envoy.extensions.wasm.v3.PluginConfig`, which Envoy's filters, loggers and services have.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY, Facts, OnError, Policy};
+use postrider_filter_api::plugin::{CircuitRule, DEFAULT_CIRCUIT, DEFAULT_CPU, DEFAULT_MEMORY, Facts, OnError, Policy};
 use postrider_filter_api::{ConfigError, WatchedFile};
 use postrider_filter_plugin::read::{keep, within};
-use postrider_filter_plugin::{Code, Edition, Pull, PullSecret, json};
+use postrider_filter_plugin::{Code, Edition, Pull, PullSecret, budget, json};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::MAX_MODULE_BYTES;
@@ -17,6 +18,12 @@ use crate::program::{Failure, Plugin, Program, Source};
 
 /// Engines that modules may be meant for: each of them runs what the other ones run.
 const RUNTIMES: [&str; 3] = ["envoy.wasm.runtime.v8", "envoy.wasm.runtime.wasmtime", "envoy.wasm.runtime.wamr"];
+
+/// Budgets, which `PluginConfig` has no room for: from the metadata of the node, where `crates/config/envoy` found them.
+const RULES: &str = "postrider.rules";
+
+/// Its failures mean what its failure policy says.
+const NO_CIRCUIT: CircuitRule = CircuitRule { faults: 0, cpu_kills: 0, ..DEFAULT_CIRCUIT };
 
 /// Begins the names of what Istio tells its agent.
 const ISTIO_PREFIX: &str = "ISTIO_META_WASM_";
@@ -55,7 +62,16 @@ impl Read {
         value: &Value,
         others: impl FnOnce(&mut Fields<'_>, &mut ConfigError) -> T,
     ) -> Result<(Read, T), ConfigError> {
-        within(value, "config", others, |config, errors| read(name, config, errors))
+        let usual = (DEFAULT_CPU, DEFAULT_MEMORY);
+        let given = Cell::new(usual);
+        let beside = |fields: &mut Fields<'_>, errors: &mut ConfigError| {
+            if let Some(mut rules) = keep(fields.map(RULES), errors).flatten() {
+                given.set(budget(&mut rules, errors));
+                errors.extend(rules.finish().err().into_iter().flatten());
+            }
+            others(fields, errors)
+        };
+        within(value, "config", beside, |config, errors| read(name, config, given.get(), errors))
     }
 
     /// Whether reading it now would give the same.
@@ -65,8 +81,13 @@ impl Read {
     }
 }
 
-/// `PluginConfig`
-fn read(place: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Read> {
+/// `PluginConfig`, with the CPU time and memory that its rules give it.
+fn read(
+    place: &str,
+    mut fields: Fields<'_>,
+    (cpu, memory): (Duration, usize),
+    errors: &mut ConfigError,
+) -> Option<Read> {
     let name = text(&mut fields, "name", errors);
     let root_id = text(&mut fields, "root_id", errors);
     let configuration = any(&mut fields, "configuration", errors);
@@ -89,7 +110,7 @@ fn read(place: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Option
         Failure::Open => OnError::Continue,
         _ => OnError::Respond(503),
     };
-    let policy = Policy { on_error, cpu: DEFAULT_CPU, memory: DEFAULT_MEMORY, ..Policy::default() };
+    let policy = Policy { on_error, cpu, memory, circuit: NO_CIRCUIT, ..Policy::default() };
     let facts = Arc::new(Facts {
         name: if name.is_empty() { place.to_owned() } else { name },
         version: String::new(),
@@ -109,8 +130,8 @@ fn read(place: &str, mut fields: Fields<'_>, errors: &mut ConfigError) -> Option
         configuration: vm.configuration,
         environment: vm.environment,
         capabilities: vm.capabilities.or(outer),
-        memory: DEFAULT_MEMORY,
-        cpu: DEFAULT_CPU,
+        memory,
+        cpu,
     };
     let program = match Program::new(source) {
         Ok(program) => Arc::new(program),

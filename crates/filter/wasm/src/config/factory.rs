@@ -116,8 +116,13 @@ impl Factory for Wasm {
         self.plugin.program.is_current() && self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
+    /// Modules say by a foreign function what outlives a request.
+    fn uses_connection(&self) -> bool {
+        self.plugin.program.analysis.calls_foreign
+    }
+
     fn note(&self) -> Option<&'static str> {
-        self.plugin.program.note()
+        self.plugin.program.note().or(self.plugin.failure.note())
     }
 
     fn plugin(&self) -> Option<&Facts> {

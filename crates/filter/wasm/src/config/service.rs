@@ -50,6 +50,7 @@ impl ServiceFactory for Service {
     }
 
     fn note(&self) -> Option<&'static str> {
-        self.read.plugin.as_ref()?.program.note()
+        let plugin = self.read.plugin.as_ref()?;
+        plugin.program.note().or(plugin.failure.note())
     }
 }

@@ -67,7 +67,25 @@ fn what_does_not_start_is_refused_where_it_stands() {
     assert!(refused(&signature, &[])[0].contains("`proxy_on_tick`"));
     let typed =
         module_with(r#"(import "env" "proxy_unknown" (func $unknown))"#, r#"(func (export "f") (call $unknown))"#);
-    assert!(build(ENVOY, &envoy(&typed, "", &[])).is_ok(), "an unknown import traps when it is called");
+    let said = refused(&typed, &[]);
+    assert!(said[0].contains("imports what is not known here: `env.proxy_unknown`"), "{said:?}");
+}
+
+/// Beside the fields of Envoy's type, where the metadata of the node puts them.
+#[test]
+fn budgets_of_envoys_own_types_hold_and_are_told_when_they_are_spent() {
+    let with_rules = |rules: Value| {
+        let Value::Map(mut fields) = envoy(&module(""), "", &[]) else { panic!("an object") };
+        fields.push(("postrider.rules".to_owned(), rules));
+        build(ENVOY, &Value::Map(fields))
+    };
+    let memory = |bytes: i64| map([("budget", map([("memory_bytes", Value::Integer(bytes))]))]);
+    let said = told(with_rules(memory(100_000)).err().unwrap());
+    assert!(said[0].contains("the memory budget of 100000 bytes is spent; `budget.memory_bytes`"), "{said:?}");
+    let built = with_rules(memory(300_000)).unwrap();
+    assert_eq!(built.plugin().unwrap().policy.memory, 300_000);
+    let said = told(with_rules(map([("on_error", text("continue"))])).err().unwrap());
+    assert!(said[0].starts_with("postrider.rules") && said[0].contains("`on_error`"), "{said:?}");
 }
 
 #[test]

@@ -51,6 +51,33 @@ fn clock() -> (Moment, SystemTime) {
     (Moment::from_nanos(NOW.get() * 1_000_000), SystemTime::UNIX_EPOCH)
 }
 
+/// Refusals were counted as requests that passed by, and nothing said that the machine was gone.
+#[test]
+fn requests_that_a_dead_machine_refuses_are_counted_as_refused() {
+    for (failure, name) in [("FAIL_CLOSED", "refused"), ("FAIL_OPEN", "bypassed")] {
+        let mut trial = policy(failure);
+        let count = |trial: &Trial, prefix: &str, name: &str| -> u64 {
+            let scopes = trial.stats.read(&[]);
+            let cell = |scope: &postrider_telemetry::stats::ScopeValues| {
+                let at = scope.set.cells.iter().position(|stat| stat.name == name)?;
+                (scope.set.scope_name(&scope.prefix) == prefix).then(|| scope.cell(at))
+            };
+            scopes.iter().filter_map(cell).sum()
+        };
+        assert_eq!(count(&trial, "plugin.plugin.", "dead_workers"), 0);
+        for path in ["/trap", "/fine", "/fine"] {
+            trial.stream = to(path);
+            trial.head(true);
+            trial.end();
+        }
+        let counts = ["errors", "refused", "bypassed"].map(|name| count(&trial, "plugin.plugin..0.", name));
+        let expected = if name == "refused" { [1, 2, 0] } else { [1, 0, 2] };
+        assert_eq!((counts, count(&trial, "plugin.plugin.", "dead_workers")), (expected, 1), "{failure}");
+        let note = trial.factory.note().unwrap_or_default();
+        assert!(note.starts_with(failure), "{note}");
+    }
+}
+
 #[test]
 fn a_machine_is_made_again_after_a_while_where_that_is_wanted() {
     let mut trial = policy("FAIL_RELOAD");

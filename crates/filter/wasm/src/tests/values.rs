@@ -144,22 +144,66 @@ fn foreign_functions_are_found_by_name() {
         (drop (call $foreign $"uncompress" (call $place) (call $length) (i32.const 16) (i32.const 20)))
         (drop (call $set_property $"back" (call $place) (call $length)))
         (call $note $"route" (call $foreign $"clear_route_cache" $"" (i32.const 0) (i32.const 0)))
-        (call $note $"state" (call $foreign $"set_envoy_filter_state" $"\0a\03key\12\05value" (i32.const 0) (i32.const 0)))
+        (call $note $"state"
+            (call $foreign $"set_envoy_filter_state" $"\0a\0cenvoy.string\12\05value" (i32.const 0) (i32.const 0)))
+        (call $note $"made" (call $foreign $"set_envoy_filter_state" $"\0a\03key\12\05value" (i32.const 0) (i32.const 0)))
+        (call $note $"made of" (call $foreign $"set_envoy_filter_state" $"\0a\0aenvoy.bool\12\05value" (i32.const 0) (i32.const 0)))
         (drop (call $foreign $"expr_create" $"request.path + '!'" (i32.const 16) (i32.const 20)))
         (drop (call $foreign $"expr_evaluate" (call $place) (call $length) (i32.const 16) (i32.const 20)))
         (drop (call $set_property $"expression" (call $place) (call $length)))
         (call $note $"wrong" (call $foreign $"expr_create" $"1 +" (i32.const 16) (i32.const 20)))
         (call $note $"declare" (call $foreign $"declare_property" $"\0a\04once\10\01" (i32.const 0) (i32.const 0)))
+        (call $note $"again" (call $foreign $"declare_property" $"\0a\04once\10\01" (i32.const 0) (i32.const 0)))
         (drop (call $set_property $"once" $"1"))
         (call $note $"twice" (call $set_property $"once" $"2"))"#,
     ));
     trial.head(true);
     assert!(trial.stream.info.route_is_stale);
-    let state = trial.stream.info.filter_state.iter().find(|(name, _)| name == "key").map(|(_, value)| value.clone());
+    let state =
+        trial.stream.info.filter_state.iter().find(|(name, _)| name == "envoy.string").map(|(_, value)| value.clone());
     assert_eq!(state, Some(text("value")));
-    let names = ["unknown", "back", "route", "state", "expression", "wrong", "declare", "once", "twice"];
+    let names = ["unknown", "back", "route", "state", "made", "made of", "expression", "wrong"];
     let noted = names.map(|name| trial.noted(name).unwrap());
-    assert_eq!(noted, ["1", "hello hello hello", "0", "0", "/path?query!", "2", "0", "1", "2"]);
+    assert_eq!(noted, ["1", "hello hello hello", "0", "0", "1", "2", "/path?query!", "2"]);
+    // What a stream declares holds for nothing, and is declared once.
+    assert_eq!(["declare", "again", "once", "twice"].map(|name| trial.noted(name).unwrap()), ["0", "2", "2", "0"]);
+}
+
+/// Each row was observed on Envoy 1.40.
+#[test]
+fn what_is_declared_to_last_is_found_by_later_requests_of_the_connection() {
+    let declare = |name: &str, fields: &str| {
+        let length = name.len();
+        format!(
+            r#"(drop (call $foreign $"declare_property" $"\0a\{length:02x}{name}{fields}" (i32.const 0) (i32.const 0)))"#
+        )
+    };
+    let declared =
+        [declare("lasts", r"\28\02"), declare("fixed", r"\10\01\28\02"), declare("gone", r"\28\01")].concat();
+    let write = |name: &str| format!(r#"(call $note $"{name} said" (call $set_property $"{name}" $"{name}\ff"))"#);
+    let module = module(&format!(
+        r#"(func (export "proxy_on_configure") (param i32 i32) (result i32) {declared} (i32.const 1))
+        (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+            (call $note $"lasts before" (call $get_property $"lasts" (i32.const 16) (i32.const 20)))
+            (call $note $"length" (call $length))
+            (call $note $"gone before" (call $get_property $"gone" (i32.const 16) (i32.const 20)))
+            {} (drop (call $foreign $"set_envoy_filter_state" $"\0a\0cenvoy.string\12\01v\18\02" (i32.const 0) (i32.const 0)))
+            (i32.const 0))"#,
+        ["lasts", "fixed", "gone"].map(write).concat()
+    ));
+    let noted = Rc::new(postrider_filter_api::Noted::default());
+    let mut trial = Trial::new(&module);
+    let mut ask = || {
+        let names = ["lasts before", "gone before", "lasts said", "fixed said", "gone said"];
+        trial.stream.info = postrider_filter_api::testing::FakeStream::new("GET", "/", &[]).info;
+        noted.begin(&mut trial.stream.info);
+        let object = trial.stream.info.filter_state.iter().any(|(name, _)| name == "envoy.string");
+        trial.head(true);
+        (names.map(|name| trial.noted(name).unwrap()).join(" "), object)
+    };
+    assert_eq!(ask(), ("1 1 0 0 0".to_owned(), false));
+    assert_eq!(ask(), ("0 1 0 2 0".to_owned(), true));
+    assert_eq!(trial.noted("length").unwrap(), "6", "what is no text, too");
 }
 
 #[test]
