@@ -83,7 +83,7 @@ pub(crate) fn meets(rule: &NameMatch, names: &[AltName<'_>]) -> bool {
         (NameKind::Ip, AltName::Ip(address)) => match &rule.value.kind {
             // An address has more than one way to be written.
             StringKind::Exact(wanted) if wanted.parse() == Ok(*address) => true,
-            _ => rule.value.matches(&address.to_string()),
+            _ => rule.value.matches(address.to_string()),
         },
         (NameKind::Other(wanted), AltName::Other(kind, value)) => kind == wanted && rule.value.matches(value),
         _ => false,
