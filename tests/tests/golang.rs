@@ -5,6 +5,7 @@
 use postrider_tests::golang::{NAME, ROUTE_KIND, Site, filter, gateway, library, per_route, site};
 use postrider_tests::kit::message::Request;
 use postrider_tests::kit::{Origin, Proxy, RawClient, Response, wait_until};
+use postrider_tests::plugins::manifest;
 use postrider_tests::{ask, envoy};
 use serde_json::{Value, json};
 
@@ -626,6 +627,10 @@ fn configurations_change_while_streams_run() {
 fn refusal(library: &std::path::Path) -> String {
     let mut filter = filter("sdk38", "script", &json!({}));
     filter["typed_config"]["library_path"] = json!(library);
+    refusal_of(filter)
+}
+
+fn refusal_of(filter: Value) -> String {
     let folder = postrider_tests::kit::TempDir::new();
     let file = folder.write("c.yaml", gateway(&[filter], &echo(), json!({})).to_yaml());
     let ran = postrider_tests::kit::proxy::run(&["validate", file.to_str().unwrap()]);
@@ -644,6 +649,23 @@ fn a_library_that_cannot_be_run_is_refused_with_the_reason() {
     for wanted in ["sdk30.so", "built with Envoy's Go SDK v1.30", "rebuild it with github.com/envoyproxy/envoy v1.31.0"]
     {
         assert!(said.contains(wanted), "{said}");
+    }
+}
+
+#[test]
+fn a_plugin_that_no_library_has_lets_no_request_pass() {
+    if envoy() {
+        return;
+    }
+    let wanted = "is called `mistyped-name`";
+    let said = refusal_of(filter("sdk38", "mistyped-name", &json!({})));
+    assert!(said.contains(wanted) && said.contains("plugin_name"), "{said}");
+    for isolation in ["none", "process"] {
+        let said = refusal_of(manifest(
+            "mistyped-name",
+            json!({"runtime": "go", "code": {"filename": library("sdk38")}, "options": {"isolation": isolation}}),
+        ));
+        assert!(said.contains(wanted), "{isolation}: {said}");
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
     let mut scenes: Vec<Scene> = POLICIES.iter().map(|on| policy(on)).collect();
-    scenes.extend([hedged(), none(), asked_for(), asked_for_outside()]);
+    scenes.extend([with_retriable_headers(), none(), asked_for(), asked_for_outside()]);
     scenes
 }
 
@@ -69,7 +69,7 @@ fn policy(on: &str) -> Scene {
     scene.post("/", "x-answer: 503x1\r\n", "again").post("/down", "", "again")
 }
 
-fn hedged() -> Scene {
+fn with_retriable_headers() -> Scene {
     Scene::routes("retry-headers", json!([to_a("/", json!({"route": {"retry_policy": {
         "retry_on": "5xx", "num_retries": 1, "retry_back_off": {"base_interval": "0.001s", "max_interval": "0.002s"},
         "retriable_request_headers": [{"name": ":method", "string_match": {"exact": "GET"}}],

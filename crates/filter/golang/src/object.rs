@@ -131,14 +131,18 @@ impl Object {
     /// Whether that text stands anywhere in it. Of a file that was replaced since it was loaded nobody knows.
     pub(crate) fn mentions(&self, text: &str) -> bool {
         let is_same = FileIdentity::of(&self.path).is_ok_and(|file| file == self.file);
-        let content = is_same.then(|| std::fs::read(&self.path).ok()).flatten();
-        content.is_none_or(|content| contains(&content, text.as_bytes()))
+        !is_same || mentions(&self.path, text)
     }
 
     /// Looks for functions.
     pub(crate) fn finder(&self) -> Finder<'_> {
         Finder { object: self, missing: Vec::new() }
     }
+}
+
+/// Whether that text stands anywhere in the file; so it does in one that cannot be read.
+pub(crate) fn mentions(path: &Path, text: &str) -> bool {
+    std::fs::read(path).map_or(true, |content| contains(&content, text.as_bytes()))
 }
 
 /// Looks for functions of an object, and notes those that it lacks.

@@ -173,6 +173,10 @@ fn action(
             };
             OverloadKind::ResetStreams { least_power }
         }
+        "close_idle_http_connections" => {
+            cx.refuse_value(at, "name", &format!("the overload action `{name}`"));
+            return None;
+        }
         _ => {
             cx.error(at, "name", "unknown-name", format!("`{name}` is no overload action"));
             return None;

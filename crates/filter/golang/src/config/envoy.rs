@@ -68,7 +68,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         answers_as_envoy: true,
         phases: Vec::new(),
     };
-    GoFactory::load(wanted, recipe, ["library_path", "plugin_config"])
+    GoFactory::load(wanted, recipe, ["library_path", "plugin_name", "plugin_config"])
 }
 
 /// Libraries of Envoy's configurations that run in processes of their own, by their ids and apart by commas; `*` is all of

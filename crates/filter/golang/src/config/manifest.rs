@@ -56,7 +56,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         answers_as_envoy: false,
         phases: manifest.phases.clone(),
     };
-    GoFactory::load(wanted, recipe, ["code.filename", "config"])
+    GoFactory::load(wanted, recipe, ["code.filename", "options.plugin_name", "config"])
 }
 
 /// What a manifest may say and Go code cannot be held to.

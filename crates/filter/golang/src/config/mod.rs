@@ -27,6 +27,7 @@ use crate::filter::{GoFilter, Plugin, Recipe, stat};
 use crate::library;
 use crate::metrics::Metrics;
 use crate::network;
+use crate::object;
 use crate::parsed::{self, Home, Parsed, Refused};
 use crate::pool::Pool;
 use crate::specifier;
@@ -113,22 +114,30 @@ fn in_words(plugin: &str, why: Refused) -> String {
 }
 
 impl GoFactory {
-    /// Loads the library and has Go code read the configuration. `at` says where a failure belongs: the path, and the
-    /// configuration.
+    /// Loads the library and has Go code read the configuration. `at` says where a failure belongs: the path, the plugin's name,
+    /// and the configuration.
     fn load(
         wanted: Wanted<'_>,
         recipe: impl FnOnce(&Loaded<'_>) -> Recipe,
-        at: [&str; 2],
+        at: [&str; 3],
     ) -> Result<Arc<dyn Factory>, ConfigError> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let refused = |path: &str, message: String| vec![ValueError { path: path.to_owned(), message }];
-        let [path_at, config_at] = at;
+        let [path_at, name_at, config_at] = at;
         let path = Path::new(wanted.path);
         let home = match wanted.apart {
             None => library::load(path).map(Home::Here),
             Some(limits) => Child::of(path, workers(), limits).map(Home::Apart),
         };
         let home = home.map_err(|message| refused(path_at, message))?;
+        let is_there = match &home {
+            Home::Here(library) => library.object.mentions(wanted.plugin),
+            Home::Apart(child) => object::mentions(child.path(), wanted.plugin),
+        };
+        if !is_there {
+            // The SDK would let all requests pass, be it one that is to turn some away.
+            return Err(refused(name_at, format!("nothing in {} is called `{}`", wanted.path, wanted.plugin)));
+        }
         let plugin = parsed::name(wanted.plugin);
         let metrics = Arc::new(Metrics::default());
         let base = Parsed::of_filter(&home, plugin, &wanted.config, &metrics, workers())
