@@ -388,7 +388,6 @@ impl Context<'_> {
         Some(())
     }
 
-    /// Appends the value of the first command that has one.
     /// Its value is JSON as it stands.
     fn is_typed(&self, command: &Command) -> bool {
         match command {

@@ -68,7 +68,7 @@ pub(crate) fn build(value: &Value) -> Result<Arc<dyn BridgeFactory>, ConfigError
         entries(object).map_err(|reason| refused("library_path", format!("{path} bridges nothing: {reason}")))?;
     if !object.mentions(&plugin) {
         // The SDK would pass on bodies as they are, and heads not at all.
-        return Err(refused("plugin_name", format!("nothing in {path} is called `{plugin}`")));
+        return Err(refused("plugin_name", object::unknown(&path, &plugin)));
     }
     trial::of(Kind::Hosts, object, &plugin, &any).map_err(|why| refused("plugin_config", why))?;
     let name = parsed::name(&plugin);

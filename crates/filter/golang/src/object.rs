@@ -140,6 +140,11 @@ impl Object {
     }
 }
 
+/// Why a plugin that nothing in the library mentions is refused.
+pub(crate) fn unknown(path: &str, plugin: &str) -> String {
+    format!("nothing in {path} is called `{plugin}`")
+}
+
 /// Whether that text stands anywhere in the file; so it does in one that cannot be read.
 pub(crate) fn mentions(path: &Path, text: &str) -> bool {
     std::fs::read(path).map_or(true, |content| contains(&content, text.as_bytes()))

@@ -136,7 +136,7 @@ impl GoFactory {
         };
         if !is_there {
             // The SDK would let all requests pass, be it one that is to turn some away.
-            return Err(refused(name_at, format!("nothing in {} is called `{}`", wanted.path, wanted.plugin)));
+            return Err(refused(name_at, object::unknown(wanted.path, wanted.plugin)));
         }
         let plugin = parsed::name(wanted.plugin);
         let metrics = Arc::new(Metrics::default());
