@@ -66,7 +66,6 @@ impl Site {
 fn over_grpc(more: Value) -> Value {
     let mut fields = json!({
         "grpc_service": {"envoy_grpc": {"cluster_name": "authz"}, "timeout": "10s"},
-        "transport_api_version": "V3",
     });
     for (key, value) in more.as_object().unwrap() {
         fields[key] = value.clone();

@@ -73,6 +73,12 @@ fn a_request_may_name_its_destination_where_that_is_allowed() {
         "use_http_header": true, "http_header_name": "x-to", "upstream_port_override": origin.address.port(),
     }});
     assert_eq!(ask(&http(other), "GET", "test", "/", &field("x-to", "127.0.0.1:1")).header("x-origin"), "named");
+
+    for name in [":authority", "Host"] {
+        let by_host = http(json!({"original_dst_lb_config": {"use_http_header": true, "http_header_name": name}}));
+        assert_eq!(ask(&by_host, "GET", &origin.address.to_string(), "/", "").header("x-origin"), "named", "{name}");
+        assert_eq!(ask(&by_host, "GET", "test", "/", "").status, 503, "{name}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod acme;
+mod api_version;
 mod balancing;
 mod call_retries;
 pub mod cel;
@@ -47,6 +48,7 @@ mod value;
 mod xxh64;
 
 pub use acme::*;
+pub use api_version::*;
 pub use balancing::*;
 pub use call_retries::*;
 pub use cel::Expression;

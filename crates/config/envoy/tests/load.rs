@@ -190,6 +190,17 @@ fn anchors_aliases_and_merge_keys() {
 }
 
 #[test]
+fn a_key_with_the_tag_ignore_is_there_for_its_anchors_alone() {
+    let text = "!ignore shared:\n- &t 1s\n- { !ignore deep: [&name b], x: 1 }\nstatic_resources:\n  clusters:\n  - { name: *name, \
+                connect_timeout: *t, !ignore note: { a: b } }\n";
+    let json = message_to_json(&clean("a.yaml", text));
+    assert_eq!(json, json!({"static_resources": {"clusters": [{"name": "b", "connect_timeout": "1s"}]}}));
+    // It is about keys: a value is a value.
+    let loaded = load("b.yaml", "node: { id: !ignore a }\n");
+    assert_eq!(message_to_json(&loaded.bootstrap.unwrap()), json!({"node": {"id": "a"}}));
+}
+
+#[test]
 fn aliases_that_explode_are_refused() {
     let mut text = "x0: &x0 [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n".to_owned();
     for level in 1..12 {

@@ -134,9 +134,9 @@ fn interface(cx: &mut Lowering<'_>, admin: &Reader<'_>) -> Option<Admin> {
         let output = LogOutput::Lines { sink: AccessLogSink::File(path.into()), format };
         access_log.push(AccessLog { output, condition: None });
     }
+    let allow_paths = admin.list("allow_paths").iter().filter_map(|path| matchers::string(cx, path)).collect();
     // Without an address Envoy opens no admin interface.
     let address = address::bound(cx, &admin.message("address")?)?;
-    let allow_paths = admin.list("allow_paths").iter().filter_map(|path| matchers::string(cx, path)).collect();
     Some(Admin { address, allow_paths, access_log })
 }
 

@@ -98,6 +98,8 @@ fn discovery(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Discovery> {
         }
         "ORIGINAL_DST" => Some(original_dst::of_cluster(cx, at)),
         other => {
+            // What it would be made of is not at fault.
+            at.whole("load_assignment");
             cx.refuse_value(at, "type", &format!("clusters of type {other}"));
             None
         }

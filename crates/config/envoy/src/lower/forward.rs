@@ -362,6 +362,7 @@ fn terminates(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Terminates {
     for upgrade in at.list("upgrade_configs") {
         let Some(config) = upgrade.message("connect_config") else { continue };
         if !upgrade.str("upgrade_type").eq_ignore_ascii_case(CONNECT) {
+            config.read_whole();
             let message = "only the upgrade `CONNECT` has a `connect_config`";
             cx.error(&upgrade, "connect_config", "conflict", message);
             continue;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_config_core::Diagnostic;
-use postrider_model::{Format, GrpcTarget, Reading, RetryPolicy, call_retry_policy};
+use postrider_model::{Format, GrpcTarget, Reading, RetryPolicy, call_retry_policy, check_api_version};
 
 use super::context::Lowering;
 use super::locate::locate;
@@ -32,6 +32,13 @@ pub(super) fn target(cx: &mut Lowering<'_>, grpc: &Reader<'_>) -> Option<GrpcTar
         max_answer: max_answer.map(|most| most as usize),
         retries,
     })
+}
+
+/// With which version of its API the service is called.
+pub(super) fn version(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+    if let Err(text) = check_api_version(Some(&at.enum_name("transport_api_version"))) {
+        cx.error(at, "transport_api_version", "unsupported-value", text);
+    }
 }
 
 /// How often a call of the proxy itself is tried.

@@ -35,10 +35,7 @@ pub(super) fn entries(cx: &mut Lowering<'_>, config: &Reader<'_>, kind: EntryKin
 }
 
 fn service(cx: &mut Lowering<'_>, common: &Reader<'_>, kind: EntryKind) -> Option<LogService> {
-    if common.enum_name("transport_api_version") != "V3" {
-        let text = "the service speaks V3 here: write `transport_api_version: V3`";
-        cx.error(common, "transport_api_version", "unsupported-value", text);
-    }
+    grpc_target::version(cx, common);
     let log_name = common.str("log_name").to_owned();
     let flush_interval = common.duration("buffer_flush_interval").unwrap_or(FLUSH_INTERVAL);
     let buffer_bytes = common.u32_wrapper("buffer_size_bytes").unwrap_or(BUFFER_BYTES) as usize;

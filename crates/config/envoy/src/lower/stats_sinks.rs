@@ -84,10 +84,7 @@ fn statsd(cx: &mut Lowering<'_>, config: &Reader<'_>, tags: bool) -> Option<Stat
 }
 
 fn metrics(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<MetricsSink> {
-    if config.enum_name("transport_api_version") != "V3" {
-        let text = "the service speaks V3 here: write `transport_api_version: V3`";
-        cx.error(config, "transport_api_version", "unsupported-value", text);
-    }
+    grpc_target::version(cx, config);
     let mode = config.enum_name("histogram_emit_mode");
     let batch = usize::try_from(config.u32("batch_size")).unwrap_or(usize::MAX);
     let counters_as_deltas = config.bool_wrapper("report_counters_as_deltas").unwrap_or(false);

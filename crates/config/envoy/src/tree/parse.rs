@@ -171,8 +171,11 @@ impl<'b> Builder<'b> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(range),
             Event::Scalar(text, style, anchor, tag) => {
-                let kind = scalar(text.into_owned(), style, tag.as_deref());
                 let range = scalar_range(range, span);
+                if tag.as_deref().is_some_and(is_ignore) && self.leave_out(&range) {
+                    return;
+                }
+                let kind = scalar(text.into_owned(), style, tag.as_deref());
                 let node = Node { span: (self.place)(range.clone()), kind };
                 self.remember(anchor, &node);
                 self.add(node, range.end);
@@ -243,7 +246,7 @@ impl<'b> Builder<'b> {
         match &mut frame.kind {
             FrameKind::List(items) => items.push(node),
             FrameKind::Map { pairs, index, key, merges } => match key.take() {
-                // Its key is no name, which has been reported.
+                // Its key is no name, which has been reported, or says that it is left out.
                 Some((None, _)) => {}
                 Some((Some(key), _)) if key == "<<" => merges.push(node),
                 Some((Some(key), key_span)) => {
@@ -251,6 +254,18 @@ impl<'b> Builder<'b> {
                 }
                 None => *key = Some((key_text(&node, self.diagnostics), node.span)),
             },
+        }
+    }
+
+    /// Where a key is expected, takes one whose value is read for its anchors alone. Whether one is expected here.
+    fn leave_out(&mut self, range: &Range<usize>) -> bool {
+        let span = (self.place)(range.clone());
+        match self.frames.last_mut() {
+            Some(Frame { kind: FrameKind::Map { key: key @ None, .. }, .. }) if self.skipping == 0 => {
+                *key = Some((None, span));
+                true
+            }
+            _ => false,
         }
     }
 
@@ -317,6 +332,11 @@ impl<'b> Builder<'b> {
 /// The YAML parser puts an empty value where the next token starts, maybe lines below; it belongs behind its key.
 fn scalar_range(range: Range<usize>, span: &YamlSpan) -> Range<usize> {
     if span.start.line() != span.end.line() && range.is_empty() { range.start..range.start } else { range }
+}
+
+/// Envoy's tag for keys that only hold what others refer to.
+fn is_ignore(tag: &Tag) -> bool {
+    tag.to_string() == "!ignore"
 }
 
 fn scalar(text: String, style: ScalarStyle, tag: Option<&Tag>) -> NodeKind {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postrider_filter_api::{ConfigError, GrpcService};
 use postrider_http::HeaderName;
-use postrider_model::{Format, Reading, RetryPolicy, StringMatch, Value, call_retry_policy};
+use postrider_model::{Format, Reading, RetryPolicy, StringMatch, Value, call_retry_policy, check_api_version};
 
 use crate::mutation_rules::MutationRules;
 use crate::read::{header, status};
@@ -113,9 +113,9 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
                 (Service::Http(HttpService::none()), None)
             }
         };
-        // What is not written means V2, which Envoy refuses as well.
-        if at.text("transport_api_version") != Some("V3") && matches!(service, Service::Grpc { .. }) {
-            at.error("transport_api_version", "gRPC services speak V3 here: write `transport_api_version: V3`");
+        let version = check_api_version(at.text("transport_api_version"));
+        if let (Err(message), Service::Grpc { .. }) = (version, &service) {
+            at.error("transport_api_version", message);
         }
         let metadata = at.map("filter_enabled_metadata", MetadataMatch::read);
         let deny = at.map("deny_at_disable", |flag| {

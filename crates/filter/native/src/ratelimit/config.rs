@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider_filter_api::{ConfigError, GrpcService};
-use postrider_model::{HeaderValue, RateLimit, Reading, RuleOf, Value};
+use postrider_model::{HeaderValue, RateLimit, Reading, RuleOf, Value, check_api_version};
 
 use crate::descriptors::HostRules;
 use crate::read::{header_option, status};
@@ -60,8 +60,7 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             at.error("domain", "the domain is required: the service keeps its limits under it");
         }
         let service = at.map("rate_limit_service", |service| {
-            if service.text("transport_api_version") != Some("V3") {
-                let message = "the service speaks V3 here: write `transport_api_version: V3`";
+            if let Err(message) = check_api_version(service.text("transport_api_version")) {
                 service.error("transport_api_version", message);
             }
             if !service.has("grpc_service") {
