@@ -38,7 +38,8 @@ pub struct Listener {
     pub bypasses_bound: bool,
     /// What is looked at before a filter chain is chosen.
     pub inspection: Inspection,
-    pub socket: SocketOptions,
+    /// What is set on the sockets of each address, in their order.
+    pub sockets: Vec<SocketOptions>,
     pub direction: Direction,
     /// What the configuration says about it for expressions and plugins; `None` is nothing.
     pub metadata: Option<Arc<Metadata>>,
@@ -212,6 +213,8 @@ pub enum ConnectionBalance {
 /// Options set on a listening socket before it is bound.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SocketOptions {
+    /// An IPv6 socket that takes IPv4 as well; its clients have IPv4 addresses.
+    pub ipv4_compat: bool,
     /// Clients may reach it over several paths at once (RFC 8684).
     pub multipath: bool,
     pub freebind: bool,

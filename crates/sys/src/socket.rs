@@ -23,6 +23,10 @@ pub struct ListenOptions {
     pub transparent: bool,
     /// Length of the fast-open queue.
     pub fast_open: Option<u32>,
+    /// An IPv6 socket that takes IPv4 as well.
+    pub ipv4: bool,
+    /// Of accepted connections, which inherit it.
+    pub keepalive: Option<TcpKeepalive>,
     pub numbered: Vec<NumberedOption>,
 }
 
@@ -91,7 +95,7 @@ fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpLis
         socket.set_reuse_port(true)?;
     }
     if address.is_ipv6() {
-        socket.set_only_v6(true)?;
+        socket.set_only_v6(!options.ipv4)?;
     }
     if options.freebind {
         match address {
@@ -105,6 +109,9 @@ fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpLis
     socket.set_nonblocking(true)?;
     // Accepted sockets inherit it, which saves a call for each.
     socket.set_tcp_nodelay(true)?;
+    if let Some(keepalive) = &options.keepalive {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
     set_options(&socket, &options.numbered, OptionMoment::BeforeBind)?;
     socket.bind(&address.into())?;
     set_options(&socket, &options.numbered, OptionMoment::AfterBind)?;
@@ -195,7 +202,7 @@ pub fn prepare_stream(socket: &impl AsFd, keepalive: Option<&TcpKeepalive>) -> i
     }
 }
 
-/// Keep-alive settings for [`prepare_stream`]; an absent value is the system's.
+/// Keep-alive settings for [`prepare_stream`] and [`ListenOptions`]; an absent value is the system's.
 pub fn keepalive(probes: Option<u32>, time: Option<Duration>, interval: Option<Duration>) -> TcpKeepalive {
     let mut keepalive = TcpKeepalive::new();
     if let Some(probes) = probes {
@@ -210,11 +217,23 @@ pub fn keepalive(probes: Option<u32>, time: Option<Duration>, interval: Option<D
     keepalive
 }
 
+/// An address as its owner knows it: what an IPv6 socket tells of a peer with IPv4 is that peer's IPv4 address.
+#[inline]
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => address,
+        SocketAddr::V6(six) => match six.ip().to_ipv4_mapped() {
+            Some(four) => SocketAddr::new(four.into(), six.port()),
+            None => address,
+        },
+    }
+}
+
 /// Where a connection was meant to go before the system's packet filter redirected it; `None` when it was not.
 pub fn original_destination(socket: &impl AsFd) -> Option<SocketAddr> {
     let socket = SockRef::from(socket);
     let four = socket.original_dst_v4().ok().and_then(|address| address.as_socket());
-    four.or_else(|| socket.original_dst_v6().ok()?.as_socket())
+    four.or_else(|| socket.original_dst_v6().ok()?.as_socket()).map(canonical)
 }
 
 /// Makes a close of this socket send a reset instead of waiting for the peer: for tests and for abandoned peers.

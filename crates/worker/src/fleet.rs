@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use postrider_model::{AccessLog, Address, Listener, StatsSink};
+use postrider_model::{AccessLog, Address, Listener, SocketOptions, StatsSink};
 use postrider_sys::{Bound, ListenOptions, Place};
 use postrider_telemetry::Registry;
 use postrider_telemetry::access_log::{LogFile, LogWriter};
@@ -333,17 +333,17 @@ impl Fleet {
                 continue;
             }
             let mut addresses = Vec::new();
-            for address in model.addresses.iter().filter(|_| model.binds) {
+            for (address, options) in model.addresses.iter().zip(&model.sockets).filter(|_| model.binds) {
                 let refuse = |error| ApplyError::Bind { listener: model.name.clone(), address: address.clone(), error };
                 let mut actual = address.clone();
                 if !ours(address) {
-                    refuse_shared(address).map_err(refuse)?;
+                    refuse_shared(address, options).map_err(refuse)?;
                 }
                 let mut first: Option<Bound> = None;
                 for sockets in &mut per_worker {
                     let socket = match (&first, &actual) {
                         (Some(first), Address::Unix { .. }) => first.try_clone().map_err(refuse)?,
-                        _ => open(&actual, model).map_err(refuse)?,
+                        _ => open(&actual, model.backlog, options).map_err(refuse)?,
                     };
                     if let (Bound::Tcp(socket), Address::Tcp(any)) = (&socket, &actual)
                         && any.port() == 0
@@ -375,30 +375,33 @@ impl Drop for Fleet {
 
 /// Whether a changed listener may go on with the sockets that it has.
 fn keeps_sockets(old: &Listener, new: &Listener) -> bool {
-    old.addresses == new.addresses && old.binds == new.binds && old.socket == new.socket && old.backlog == new.backlog
+    old.addresses == new.addresses && old.binds == new.binds && old.sockets == new.sockets && old.backlog == new.backlog
 }
 
 /// Sockets that share a port would also share it with another process that does the same, which is nearly always a
 /// mistake: half of the connections would go elsewhere.
-fn refuse_shared(address: &Address) -> io::Result<()> {
+fn refuse_shared(address: &Address, options: &SocketOptions) -> io::Result<()> {
     match address {
         Address::Tcp(address) => {
-            let alone = ListenOptions { backlog: 1, ..ListenOptions::default() };
+            let alone = ListenOptions { backlog: 1, ipv4: options.ipv4_compat, ..ListenOptions::default() };
             postrider_sys::listen(&Place::Tcp(*address), &alone).map(drop)
         }
         Address::Unix { .. } => Ok(()),
     }
 }
 
-fn open(address: &Address, model: &Listener) -> io::Result<Bound> {
+fn open(address: &Address, backlog: u32, options: &SocketOptions) -> io::Result<Bound> {
+    let keepalive = options.keepalive.as_ref();
     let options = ListenOptions {
-        backlog: model.backlog,
+        backlog,
         reuse_port: true,
-        multipath: model.socket.multipath,
-        freebind: model.socket.freebind,
-        transparent: model.socket.transparent,
-        fast_open: model.socket.tcp_fast_open,
-        numbered: crate::io::system_options(&model.socket.numbered),
+        multipath: options.multipath,
+        freebind: options.freebind,
+        transparent: options.transparent,
+        fast_open: options.tcp_fast_open,
+        ipv4: options.ipv4_compat,
+        keepalive: keepalive.map(|k| postrider_sys::keepalive(k.probes, k.time, k.interval)),
+        numbered: crate::io::system_options(&options.numbered),
     };
     match address {
         Address::Tcp(address) => postrider_sys::listen(&Place::Tcp(*address), &options),

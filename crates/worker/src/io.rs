@@ -398,7 +398,7 @@ impl Socket {
 
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         match &self.kind {
-            Kind::Tcp(stream) => stream.local_addr().ok(),
+            Kind::Tcp(stream) => stream.local_addr().ok().map(postrider_sys::canonical),
             Kind::Unix(_) => None,
         }
     }

@@ -44,7 +44,7 @@ impl Listener {
         let mut burst = 0;
         loop {
             match next(worker, &self, &mut burst, |cx| socket.poll_accept(cx)).await {
-                Ok((stream, peer)) => self.accepted(worker, stream.into(), Some(peer)),
+                Ok((stream, peer)) => self.accepted(worker, stream.into(), Some(postrider_sys::canonical(peer))),
                 Err(error) => self.failed(&error).await,
             }
         }

@@ -55,10 +55,11 @@ impl Listener {
     /// How well it is the one for connections to `destination`: the address itself, or any address with that port.
     pub(crate) fn serves(&self, destination: SocketAddr) -> Option<Fit> {
         let plan = self.plan.borrow();
-        let fits = plan.model.addresses.iter().filter_map(|address| match address {
+        let places = plan.model.addresses.iter().zip(&plan.model.sockets);
+        let fits = places.filter_map(|(address, options)| match address {
             Address::Tcp(own) if *own == destination => Some(Fit::Exact),
             Address::Tcp(own) if own.ip().is_unspecified() && own.port() == destination.port() => {
-                (own.is_ipv4() == destination.is_ipv4()).then_some(Fit::AnyAddress)
+                (options.ipv4_compat || own.is_ipv4() == destination.is_ipv4()).then_some(Fit::AnyAddress)
             }
             Address::Tcp(_) | Address::Unix { .. } => None,
         });

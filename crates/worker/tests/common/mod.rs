@@ -92,7 +92,7 @@ fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
         hands_over: false,
         drains_unhealthy: true,
         inspection: Inspection::default(),
-        socket: SocketOptions::default(),
+        sockets: vec![SocketOptions::default()],
         direction: Direction::Unspecified,
         metadata: None,
         access_log: Vec::new(),

@@ -75,14 +75,14 @@ pub(super) fn unresolved(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<
     }
 }
 
-/// `envoy.config.core.v3.TcpKeepalive`: an empty message turns probes on with the system's values.
-pub(super) fn keepalive(at: &Reader<'_>) -> TcpKeepalive {
-    let seconds = |field: &str| at.u32_wrapper(field).map(|n| Duration::from_secs(n.into()));
-    TcpKeepalive {
-        probes: at.u32_wrapper("keepalive_probes"),
-        time: seconds("keepalive_time"),
-        interval: seconds("keepalive_interval"),
-    }
+/// `envoy.config.core.v3.TcpKeepalive`: an empty message turns probes on with the system's values, a 0 anywhere turns
+/// them off.
+pub(super) fn keepalive(at: &Reader<'_>) -> Option<TcpKeepalive> {
+    let [probes, time, interval] =
+        ["keepalive_probes", "keepalive_time", "keepalive_interval"].map(|field| at.u32_wrapper(field));
+    let seconds = |n: u32| Duration::from_secs(n.into());
+    let is_on = [probes, time, interval].iter().all(|value| *value != Some(0));
+    is_on.then(|| TcpKeepalive { probes, time: time.map(seconds), interval: interval.map(seconds) })
 }
 
 /// Numeric socket options: those that have a name in the model, which `keepalive` gets if it is there, and the others.

@@ -22,17 +22,7 @@ const BACKLOG: u32 = 4096;
 pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listener> {
     without_meaning_here(at);
     cx.is_outbound = direction(at) == Direction::Outbound;
-    let addresses = addresses(cx, at);
-    let keepalive = at.message("tcp_keepalive").map(|keepalive| address::keepalive(&keepalive));
-    let mut socket = SocketOptions {
-        multipath: at.bool("enable_mptcp"),
-        freebind: at.bool_wrapper("freebind").unwrap_or(false),
-        transparent: at.bool_wrapper("transparent").unwrap_or(false),
-        tcp_fast_open: at.u32_wrapper("tcp_fast_open_queue_length"),
-        keepalive,
-        numbered: Vec::new(),
-    };
-    socket.numbered = address::socket_options(cx, at, Some(&mut socket.keepalive));
+    let (addresses, sockets) = addresses(cx, at);
     let (filter_chains, default_filter_chain) = chains(cx, at);
     let chain_tree = chain_tree(cx, at);
     let inspection = inspection::inspection(cx, at, filter_chains.iter().map(|chain| &chain.matches));
@@ -59,7 +49,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         backlog: at.u32_wrapper("tcp_backlog_size").unwrap_or(BACKLOG),
         balance: balance(cx, at),
         inspection,
-        socket,
+        sockets,
         direction: direction(at),
         metadata: at.has("metadata").then(|| Arc::new(metadata::metadata(cx, at))),
         access_log: access_log::loggers(cx, at, "access_log"),
@@ -86,20 +76,55 @@ pub(super) fn buffer_limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> u32 {
     })
 }
 
-fn addresses(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<Address> {
+/// Where it listens, and what is set on the sockets of each address.
+fn addresses(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<Address>, Vec<SocketOptions>) {
+    let fields = socket_fields(at);
+    let options = with_numbered(cx, at, fields.clone());
     let mut all = Vec::new();
     match at.message("address") {
-        Some(main) => all.extend(address::bound(cx, &main)),
+        Some(main) => all.extend(bound(cx, &main, options.clone())),
         None if at.has("api_listener") || at.has("internal_listener") => {}
         None => cx.missing(at, "the listener has no `address`", "`address: {socket_address: …}`"),
     }
     for additional in at.list("additional_addresses") {
+        // Options of its own come in place of the listener's; none are some, too.
+        let mut options = match additional.message("socket_options") {
+            Some(own) => with_numbered(cx, &own, fields.clone()),
+            None => options.clone(),
+        };
+        if let Some(keepalive) = additional.message("tcp_keepalive") {
+            options.keepalive = address::keepalive(&keepalive);
+        }
         match additional.message("address") {
-            Some(address) => all.extend(address::bound(cx, &address)),
+            Some(address) => all.extend(bound(cx, &address, options)),
             None => cx.missing(&additional, "the additional address is empty", "`address: {socket_address: …}`"),
         }
     }
-    all
+    all.into_iter().unzip()
+}
+
+fn bound(cx: &mut Lowering<'_>, at: &Reader<'_>, mut options: SocketOptions) -> Option<(Address, SocketOptions)> {
+    let address = address::bound(cx, at);
+    options.ipv4_compat = at.message("socket_address").is_some_and(|socket| socket.bool("ipv4_compat"));
+    Some((address?, options))
+}
+
+/// Options of sockets that have fields of their own.
+fn socket_fields(at: &Reader<'_>) -> SocketOptions {
+    SocketOptions {
+        multipath: at.bool("enable_mptcp"),
+        freebind: at.bool_wrapper("freebind").unwrap_or(false),
+        transparent: at.bool_wrapper("transparent").unwrap_or(false),
+        tcp_fast_open: at.u32_wrapper("tcp_fast_open_queue_length"),
+        keepalive: at.message("tcp_keepalive").and_then(|keepalive| address::keepalive(&keepalive)),
+        ..SocketOptions::default()
+    }
+}
+
+/// The same with those that have numbers.
+fn with_numbered(cx: &mut Lowering<'_>, at: &Reader<'_>, mut options: SocketOptions) -> SocketOptions {
+    options.numbered = address::socket_options(cx, at, Some(&mut options.keepalive));
+    options
 }
 
 fn direction(at: &Reader<'_>) -> Direction {

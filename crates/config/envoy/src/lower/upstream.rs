@@ -84,7 +84,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         if let Some(eyeballs) = connection.message("happy_eyeballs_config") {
             options.address_order = address_order(cx, &eyeballs);
         }
-        connection.message("tcp_keepalive").map(|keepalive| address::keepalive(&keepalive))
+        connection.message("tcp_keepalive").and_then(|keepalive| address::keepalive(&keepalive))
     });
     options.bridge = bridge(cx, at);
     if options.bridge.is_some() {

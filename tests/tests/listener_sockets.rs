@@ -1,0 +1,109 @@
+//! What listeners set on their sockets, for each of their addresses: keep-alive, and IPv4 on IPv6.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use postrider_tests::get;
+use postrider_tests::kit::{Config, Proxy, RawClient, net, wait_until};
+use serde_json::{Value, json};
+
+/// Ticks of `/proc/net/tcp` in a second.
+const TICKS: u64 = 100;
+
+fn answering(format: &str, listener: Value) -> Config {
+    let body = json!({"text_format_source": {"inline_string": format}});
+    let routes = json!([{"match": {"prefix": "/"}, "direct_response": {"status": 200, "body_format": body}}]);
+    Config::routes(routes).overlay_listener("http", listener)
+}
+
+/// In how many seconds the system asks the client of a connection whether it is still there, as the server's side of the
+/// connection has it; `None` when it does not.
+fn asks_in(client: &RawClient, server: SocketAddr) -> Option<u64> {
+    let (SocketAddr::V4(local), SocketAddr::V4(remote)) = (server, client.local_addr()) else { panic!("{server}") };
+    let shown = |address: std::net::SocketAddrV4| {
+        format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
+    };
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("a table of connections");
+    let line = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find(|fields| fields.get(1) == Some(&shown(local).as_str()) && fields.get(2) == Some(&shown(remote).as_str()));
+    let (timer, ticks) = line.expect("the connection")[5].split_once(':').expect("a timer");
+    (timer == "02").then(|| u64::from_str_radix(ticks, 16).expect("ticks") / TICKS)
+}
+
+#[test]
+fn clients_are_asked_whether_they_are_still_there() {
+    let port = net::free_port();
+    let more = net::free_port();
+    let silent = net::free_port();
+    let place = |port: u16| json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
+    let proxy = Proxy::start(&answering(
+        "",
+        json!({
+            "address": place(port),
+            "tcp_keepalive": {"keepalive_time": 1000},
+            "additional_addresses": [
+                {"address": place(more), "tcp_keepalive": {"keepalive_time": 3000}},
+                {"address": place(silent), "tcp_keepalive": {"keepalive_probes": 0}},
+            ],
+        }),
+    ));
+    let asked = |port: u16| {
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut client = RawClient::connect(server);
+        assert_eq!(client.exchange(get("/")).status, 200);
+        // What the answer waits for comes first.
+        wait_until("nothing else is under way", || asks_in(&client, server).is_some() || port == silent);
+        asks_in(&client, server)
+    };
+    assert_eq!(proxy.address("http").port(), port);
+    let (first, second) = (asked(port), asked(more));
+    assert!(first.is_some_and(|seconds| (900..=1000).contains(&seconds)), "{first:?}");
+    assert!(second.is_some_and(|seconds| (2900..=3000).contains(&seconds)), "{second:?}");
+    assert_eq!(asked(silent), None, "0 turns it off");
+}
+
+#[test]
+fn an_additional_address_has_options_of_its_own() {
+    let (main, more) = (net::free_port(), net::free_port());
+    let place = |port: u16| json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
+    // SO_KEEPALIVE by its number, for the listener; none for the other.
+    let keepalive = json!({"level": 1, "name": 9, "int_value": 1});
+    let _proxy = Proxy::start(&answering(
+        "",
+        json!({
+            "address": place(main),
+            "socket_options": [keepalive],
+            "additional_addresses": [{"address": place(more), "socket_options": {}}],
+        }),
+    ));
+    let asked = |port: u16| {
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut client = RawClient::connect(server);
+        assert_eq!(client.exchange(get("/")).status, 200);
+        wait_until("nothing else is under way", || asks_in(&client, server).is_some() || port == more);
+        asks_in(&client, server).is_some()
+    };
+    assert_eq!((asked(main), asked(more)), (true, false));
+}
+
+#[test]
+fn an_address_of_ipv6_may_serve_ipv4_as_well() {
+    let port = net::free_port();
+    let socket = json!({"socket_address": {"address": "::", "port_value": port, "ipv4_compat": true}});
+    let proxy = Proxy::start(&answering(
+        "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% %DOWNSTREAM_LOCAL_ADDRESS%",
+        json!({"address": socket}),
+    ));
+    let told = |address: SocketAddr| RawClient::connect(address).exchange(get("/")).text().to_owned();
+    let four = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    assert_eq!(told(four), format!("127.0.0.1 {four}"));
+    if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        let six = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+        assert_eq!(told(six), format!("::1 {six}"));
+    }
+    drop(proxy);
+    let socket = json!({"socket_address": {"address": "::", "port_value": port}});
+    let _proxy = Proxy::start(&answering("", json!({"address": socket})));
+    assert!(std::net::TcpStream::connect(four).is_err(), "and does not of itself");
+}
