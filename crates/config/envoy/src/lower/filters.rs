@@ -163,6 +163,9 @@ pub(super) fn checked(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &AnyRe
     config
 }
 
+/// What the names of Protobuf's own messages begin with.
+const PLAIN: &str = "google.protobuf.";
+
 /// `typed_per_filter_config` of a table, virtual host, route or weighted cluster. `filters` are the chain's names.
 pub(super) fn overrides(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]) -> Vec<FilterOverride> {
     const FIELD: &str = "typed_per_filter_config";
@@ -177,6 +180,15 @@ pub(super) fn overrides(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]
             Some((Some(override_config(cx, &any, config)), false, false))
         };
         let Some((override_config, disabled, optional)) = built else { continue };
+        if let Some(FilterConfig { kind, .. }) = &override_config
+            && kind.starts_with(PLAIN)
+            && !optional
+        {
+            let text = format!("`{kind}` is the configuration of no filter");
+            let diagnostic = Diagnostic::error("unknown-extension", text).at(any.span.or(at.span_of(FIELD)));
+            cx.push(diagnostic.path(config.path()));
+            continue;
+        }
         if !filters.contains(&name) && !optional {
             let text = format!("no filter of the chain is named `{name}`, so this override has no effect");
             let diagnostic = Diagnostic::warning("unknown-filter", text)

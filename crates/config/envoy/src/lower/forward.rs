@@ -275,6 +275,10 @@ fn path_rewrite(cx: &mut Lowering<'_>, at: &Reader<'_>, template: Option<&PathTe
         cx.error(at, second, "conflict", text);
     }
     let prefix = at.str("prefix_rewrite");
+    if !prefix.is_empty() && template.is_some() {
+        let text = "the route's match is a template, which has no prefix: write `path_rewrite_policy`";
+        cx.error(at, "prefix_rewrite", "conflict", text);
+    }
     let format = at.str("path_rewrite");
     if !format.is_empty() {
         return PathRewrite::Format(cx.format(at, "path_rewrite", format));

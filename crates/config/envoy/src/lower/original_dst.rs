@@ -36,7 +36,10 @@ pub(super) fn build(cx: &mut Lowering<'_>, cluster: &Reader<'_>, config: &Reader
             _ => headers::name(cx, config, "http_header_name"),
         }
     } else {
-        config.ignore("http_header_name", "`use_http_header` is not set");
+        if config.has("http_header_name") {
+            cx.error(config, "http_header_name", "conflict", "no header is asked without `use_http_header: true`");
+        }
+        config.str("http_header_name");
         None
     };
     let noted_at = config.message("metadata_key").map(|key| matchers::metadata_key(&key));

@@ -22,15 +22,15 @@ const PREFIX: &str = "envoy";
 
 pub(super) fn sinks(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<StatsSinks> {
     let list = root.list("stats_sinks");
-    if list.is_empty() {
-        root.ignore("stats_flush_on_admin", "statistics are flushed to sinks only, and there is none");
-        return None;
-    }
     let interval = root.duration("stats_flush_interval");
     let on_admin = root.bool("stats_flush_on_admin");
     if on_admin && interval.is_some() {
         let text = "statistics are flushed at an interval or when the admin is asked, not both";
         cx.error(root, "stats_flush_on_admin", "conflict", text);
+    }
+    if list.is_empty() {
+        root.ignore("stats_flush_on_admin", "statistics are flushed to sinks only, and there is none");
+        return None;
     }
     let sinks = list.iter().filter_map(|sink| one(cx, sink)).collect();
     Some(StatsSinks { sinks, interval: (!on_admin).then(|| interval.unwrap_or(INTERVAL)) })

@@ -11,6 +11,11 @@ use crate::reader::Reader;
 /// `lb_subset_config` of a cluster. As in Envoy, nothing of it counts without a selector.
 pub(super) fn of_cluster(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Box<Subsets>> {
     let at = cluster.message("lb_subset_config")?;
+    let common = cluster.message("common_lb_config");
+    if at.bool("locality_weight_aware") && !common.is_some_and(|common| common.has("locality_weighted_lb_config")) {
+        let text = "weights of localities count with `common_lb_config: { locality_weighted_lb_config: {} }` alone";
+        cx.error(&at, "locality_weight_aware", "conflict", text);
+    }
     if at.has("subset_selectors") {
         return Some(subsets(cx, &at));
     }

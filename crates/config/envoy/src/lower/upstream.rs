@@ -71,6 +71,12 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
             cx.error(at, "typed_extension_protocol_options", "invalid-key", text);
         }
         if any.type_name == HTTP_OPTIONS {
+            const TWICE: &str = "max_requests_per_connection";
+            let common = config.message("common_http_protocol_options");
+            if at.has(TWICE) && common.is_some_and(|common| common.has(TWICE)) {
+                let text = format!("`{HTTP_OPTIONS}` has `{TWICE}`, too");
+                cx.error(at, TWICE, "conflict", text);
+            }
             if let Some(explicit) = explicit(cx, config, &mut options) {
                 names = explicit;
             }

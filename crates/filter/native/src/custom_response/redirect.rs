@@ -139,6 +139,9 @@ fn redirect(at: &mut Reading<'_>) -> Redirect {
     if port.is_some_and(|port| u16::try_from(port).is_err()) {
         at.error("port_redirect", "a port from 1 to 65535 is wanted");
     }
+    if at.text("path_redirect").is_some_and(|path| path.contains('#')) {
+        at.error("path_redirect", "a fragment (`#…`) stays with clients: it is no part of the address that is asked");
+    }
     let path = at.text("path_redirect").map(|path| RedirectPath::Replace(path.to_owned()));
     let made = at.text("path_rewrite").filter(|text| !text.is_empty()).and_then(|text| match Format::parse(text) {
         Ok(format) => Some(RedirectPath::Format(format)),

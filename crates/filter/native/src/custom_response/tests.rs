@@ -195,6 +195,8 @@ fn trees_and_policies_that_are_not_known_are_refused() {
     assert!(refused(tree([(object([]), says("x"))])).contains("one of single_predicate"));
     let keep = object([("keep_matching", Value::Bool(true)), ("matcher", tree([(status("401"), says("x"))]))]);
     assert!(one(keep).contains("the first match counts"));
+    let elsewhere = object([("path_redirect", text("/a#b"))]);
+    assert!(one(action(redirect::KIND, vec![("redirect_action", elsewhere)])).contains("a fragment"));
 }
 
 /// The request that fetches what takes the place of an answer with status 404.

@@ -103,6 +103,12 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
         let (service, older) = match (service(at), at.has("grpc_service") || at.has("http_service")) {
             (Some(Service::Http(mut http)), _) => {
                 let older = http.allowed_headers.take();
+                if older.is_some() && at.has("allowed_headers") {
+                    at.error(
+                        "allowed_headers",
+                        "the `authorization_request` of the service has `allowed_headers`, too",
+                    );
+                }
                 (Service::Http(http), older)
             }
             (Some(service), _) => (service, None),

@@ -50,6 +50,12 @@ fn a_configuration_is_refused_with_all_its_errors() {
     let paths: Vec<String> = refused(&object([("http_service", both)])).into_iter().map(|(path, _)| path).collect();
     let at = |key: &str| format!("http_service.{key}");
     assert_eq!(paths, [at("retry_policy.retry_on"), at("server_uri"), at("path_override"), at("path_override")]);
+    let any = || object([("patterns", list([object([("exact", text("x-a"))])]))]);
+    let uri = object([("uri", text("authz")), ("cluster", text("authz")), ("timeout", text("1s"))]);
+    let http = object([("server_uri", uri), ("authorization_request", object([("allowed_headers", any())]))]);
+    let twice = refused(&object([("http_service", http), ("allowed_headers", any())]));
+    assert_eq!(twice.len(), 1, "{twice:?}");
+    assert_eq!(twice[0].0, "allowed_headers");
 }
 
 #[test]
