@@ -130,3 +130,26 @@ fn the_time_that_a_proxy_in_front_gives_is_the_timeout_where_it_is_respected() {
         }
     }
 }
+
+#[test]
+fn edits_of_the_request_see_how_long_it_may_take_and_which_try_it_is() {
+    let add = |name: &str, of: &str| json!({"header": {"key": name, "value": format!("%REQ({of})%")}});
+    let route = json!({
+        "match": {"prefix": "/"},
+        "route": {"cluster": "origin", "timeout": "5s", "retry_policy": {"retry_on": "5xx"}},
+        "request_headers_to_add": [
+            add("x-time", "x-envoy-expected-rq-timeout-ms"), add("x-try", "x-envoy-attempt-count"),
+        ],
+        "request_headers_to_remove": ["x-nobody"],
+    });
+    let host = json!([{
+        "name": "all", "domains": ["*"], "include_request_attempt_count": true, "routes": [route],
+    }]);
+    let origin = Origin::echo("origin");
+    let config =
+        Config::new().http(json!({"route_config": {"virtual_hosts": host}})).cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    let heard = &origin.requests()[0];
+    assert_eq!((heard.header("x-time"), heard.header("x-try")), ("5000", "1"));
+}

@@ -50,8 +50,22 @@ impl Exchange {
     ) {
         let table = &routes.plan.table;
         let Some(plan) = routes.plan.routes.get(route as usize) else { return };
+        // Before the edits, which may refer to it.
+        if http.model.router.respects_expected_timeout {
+            self.respect_expected_timeout();
+        }
+        if let Some(timeout) = &plan.timeout
+            && !http.model.router.suppress_x_headers
+        {
+            // What a client says here about itself does not count.
+            self.request.fields.remove(HeaderId::XEnvoyExpectedRqTimeoutMs);
+            let _ = self.request.fields.append_line_if_absent(timeout);
+        }
         let mut by_format = None;
         if plan.edits_requests {
+            if plan.attempts.as_ref().is_some_and(|attempts| attempts.model.count_in_request) {
+                let _ = self.request.fields.set(HeaderId::XEnvoyAttemptCount, b"1");
+            }
             self.find_groups(connection);
             let now = connection.worker.clock.wall(self.info.started);
             for level in edits::request_levels(table, route, self.weighted) {
@@ -109,16 +123,6 @@ impl Exchange {
             let cluster = self.cluster.as_ref();
             let secure = cluster.is_some_and(|cluster| cluster.plan.transport_for(&host.endpoint).tls.is_some());
             self.request.set_scheme(if secure { Scheme::Https } else { Scheme::Http });
-        }
-        if http.model.router.respects_expected_timeout {
-            self.respect_expected_timeout();
-        }
-        if let Some(timeout) = &plan.timeout
-            && !http.model.router.suppress_x_headers
-        {
-            // What a client says here about itself does not count.
-            self.request.fields.remove(HeaderId::XEnvoyExpectedRqTimeoutMs);
-            let _ = self.request.fields.append_line_if_absent(timeout);
         }
         if self.facts.expects_continue && http.model.identity.proxy_100_continue {
             let _ = self.request.fields.set(HeaderId::Expect, b"100-continue");
