@@ -20,6 +20,11 @@ const ROUTE_CONFIG: c_int = 5;
 const FILTER_STATE: c_int = 6;
 const CONNECTION: c_int = 7;
 const CONNECTION_BYTES: c_int = 8;
+/// A route's in Envoy's dialect, whose namespace may also be the one that all filters for Lua know.
+const ROUTE_OR_USUAL: c_int = 9;
+
+/// The namespace in which the method `metadata` also looks.
+const USUAL_NAME: &str = "envoy.filters.http.lua";
 
 /// `pr_value`: a value that is not a table is here, a table as JSON in `text`.
 #[repr(C)]
@@ -53,17 +58,20 @@ fn find<'t>(turn: &'t Turn<'_, '_>, which: c_int, namespace: &str, key: &str) ->
         (key, Value::Map(entries)) => entries.iter().find(|(name, _)| name == key).map(|(_, value)| value),
         _ => None,
     };
-    // Envoy's dialect asks for its filter's own: by the filter's name in its chain, or the one that all know.
-    let own = |metadata: &'t postrider_model::Metadata| {
-        let name = [turn.plugin.facts.name.as_str(), "envoy.filters.http.lua"]
-            .into_iter()
-            .find(|name| metadata.namespace(name).is_some())?;
-        if key.is_empty() { metadata.namespace(name) } else { metadata.get(name, key) }
+    // Envoy's dialect asks for its filter's own, by the filter's name in its chain.
+    let own = |metadata: &'t postrider_model::Metadata, name: &str| match key {
+        "" => metadata.namespace(name),
+        key => metadata.get(name, key),
     };
+    let name = turn.plugin.facts.name.as_str();
     let stream = turn.stream.as_ref();
     match which {
-        ROUTE if namespace.is_empty() => own(&stream?.route?.metadata),
-        VIRTUAL_HOST if namespace.is_empty() => own(&stream?.route?.virtual_host_metadata),
+        ROUTE_OR_USUAL => {
+            let metadata = &stream?.route?.metadata;
+            own(metadata, if metadata.namespace(name).is_some() { name } else { USUAL_NAME })
+        }
+        ROUTE if namespace.is_empty() => own(&stream?.route?.metadata, name),
+        VIRTUAL_HOST if namespace.is_empty() => own(&stream?.route?.virtual_host_metadata, name),
         ROUTE => of(&stream?.route?.metadata),
         VIRTUAL_HOST => of(&stream?.route?.virtual_host_metadata),
         DYNAMIC => match namespace {

@@ -97,7 +97,7 @@ return {
 
   -- Values (`abi/values.rs`).
   ROUTE = 0, VIRTUAL_HOST = 1, DYNAMIC = 2, FILTER_CONTEXT = 3, BASE_CONFIG = 4, ROUTE_CONFIG = 5, FILTER_STATE = 6,
-  CONNECTION = 7, CONNECTION_BYTES = 8,
+  CONNECTION = 7, CONNECTION_BYTES = 8, ROUTE_OR_USUAL = 9,
 
   -- What a script may wait for (`script.rs`): wait(WAIT_…) comes back when it is there.
   WAIT_BODY = 1, WAIT_CHUNK = 2, WAIT_TRAILERS = 3, WAIT_CALL = 4, RESPONDED = 5,

@@ -43,7 +43,7 @@ local function once(method, make)
 end
 once("streamInfo", kit.stream_info)
 once("stats", kit.stats)
-once("metadata", function() return kit.metadata(border.ROUTE) end)
+once("metadata", function() return kit.metadata(border.ROUTE_OR_USUAL) end)
 
 for method, make in pairs {
   route = kit.route, virtualHost = kit.virtual_host, connection = kit.connection,

@@ -494,6 +494,20 @@ fn metadata_of_route_virtual_host_and_filter_is_native() {
 }
 
 #[test]
+fn only_the_handle_itself_looks_under_the_usual_name_too() {
+    let script = "function envoy_on_request(h)
+        local own, route, host = h:metadata(), h:route():metadata(), h:virtualHost():metadata()
+        h:headers():add('r-all', tostring((own:get('k'))) .. tostring((route:get('k'))) .. tostring((host:get('k'))))
+      end";
+    let mut trial = trial(script);
+    let mut usual = Metadata::default();
+    usual.set("envoy.filters.http.lua", "k", Value::String("here".to_owned()));
+    let route = trial.stream.route.as_mut().unwrap();
+    (route.metadata, route.virtual_host_metadata) = (usual.clone().into(), usual.into());
+    check_headers(&run(trial, &[], &[]), &[("all", "herenilnil")]);
+}
+
+#[test]
 fn dynamic_metadata_takes_every_type_and_reaches_the_response() {
     let seen = check(
         script!("dynamic_metadata"),
