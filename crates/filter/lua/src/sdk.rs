@@ -52,7 +52,7 @@ pub(crate) fn install(vm: &Vm, border: Ref, program: &Program) -> Result<Option<
     let border = || Argument::Kept(border);
     vm.run("=postrider.patterns", PATTERNS.as_bytes(), &[])?;
     vm.run("=postrider.sort", SORT.as_bytes(), &[])?;
-    vm.run("=postrider.coroutines", COROUTINES.as_bytes(), &[])?;
+    vm.run("=postrider.coroutines", COROUTINES.as_bytes(), &[border()])?;
     vm.run("=postrider.numbers", NUMBERS.as_bytes(), &[border()])?;
     let json = vm.run("=postrider.json", JSON.as_bytes(), &[border()])?;
     let json = || json.map_or(Argument::Bool(false), Argument::Kept);
@@ -99,7 +99,7 @@ pub(crate) fn install_choice(
 ) -> Result<Option<Ref>, Fault> {
     vm.run("=postrider.patterns", PATTERNS.as_bytes(), &[])?;
     vm.run("=postrider.sort", SORT.as_bytes(), &[])?;
-    vm.run("=postrider.coroutines", COROUTINES.as_bytes(), &[])?;
+    vm.run("=postrider.coroutines", COROUTINES.as_bytes(), &[Argument::Kept(border)])?;
     vm.run("=postrider.numbers", NUMBERS.as_bytes(), &[Argument::Kept(border)])?;
     let kit = vm.run("=postrider.envoy.kit", ENVOY_KIT.as_bytes(), &[Argument::Kept(border)])?;
     let kit = kit.map_or(Argument::Bool(false), Argument::Kept);

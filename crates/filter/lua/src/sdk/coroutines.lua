@@ -1,5 +1,6 @@
 -- coroutine.resume and wrap with a bound for coroutines that run within each other: each takes some of the thread's stack, which
 -- LuaJIT does not count, so that one script ended the process. Lua 5.1 has the bound, and its words.
+local border = ...
 local error, type, setmetatable, coroutine = error, type, setmetatable, coroutine
 local create, resume, running = coroutine.create, coroutine.resume, coroutine.running
 
@@ -29,4 +30,12 @@ coroutine.resume = go_on
 coroutine.wrap = function(body)
   local co = create(body)
   return function(...) return raise_or_give(go_on(co, ...)) end
+end
+
+-- What waits gives the proxy its own coroutine back. From within one of the script's it would come out where the script went on
+-- with that, and nothing would ever answer.
+local wait = border.wait
+function border.wait(what)
+  if depths[running()] then error("this waits for the proxy, which a coroutine of the script's own cannot", 3) end
+  return wait(what)
 end

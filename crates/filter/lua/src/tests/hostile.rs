@@ -106,6 +106,22 @@ fn coroutines_within_coroutines_do_not_end_the_process() {
 }
 
 #[test]
+fn a_coroutine_of_the_scripts_own_cannot_wait_for_the_proxy() {
+    for wait in ["h:body()", "h:httpCall('origin', {[':method']='GET', [':path']='/', [':authority']='a'}, '', 1000)"] {
+        let got = out(&format!(
+            "local co = coroutine.create(function() return {wait} end)
+             local ok, why = coroutine.resume(co)
+             h:headers():replace('r-out', tostring(ok) .. ' ' .. tostring(why))"
+        ));
+        assert!(got.starts_with("false ") && got.contains("a coroutine of the script's own cannot"), "{wait}: {got}");
+    }
+    // Between them coroutines go back and forth as they like.
+    let got = out("local co = coroutine.wrap(function() coroutine.yield(1) return 2 end)
+                   h:headers():replace('r-out', co() .. ' ' .. co())");
+    assert_eq!(got, "1 2");
+}
+
+#[test]
 fn coroutines_fail_with_the_words_that_they_had() {
     let got = out("local co = coroutine.create(function() error({}) end)
          local parts = { type(select(2, coroutine.resume(co))), tostring(select(2, coroutine.resume(co))) }
