@@ -1,5 +1,6 @@
 //! What the worker does for filters: see [`postrider_filter_api::Host`].
 
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,7 +10,7 @@ use postrider_filter_api::{
     Host, Moment, Remote, Stream, UnknownCluster,
 };
 use postrider_http::{HeaderId, RequestHead, Scheme};
-use postrider_model::{Format, LogFormat, Node, NumberedOption, Redirect, RetryPolicy};
+use postrider_model::{Address, Format, LogFormat, Node, NumberedOption, Redirect, RetryPolicy};
 use postrider_router::redirect_location;
 use postrider_upstream::Members;
 
@@ -97,6 +98,12 @@ impl Host for Services<'_> {
 
     fn hosts_of_priority(&self, name: &str, priority: u32) -> Option<ClusterHealth> {
         self.worker.cluster(name)?.hosts.members_of(priority).map(health_of)
+    }
+
+    fn host_may_serve(&self, cluster: &str, address: SocketAddr) -> Option<bool> {
+        let cluster = self.worker.cluster(cluster)?;
+        let address = Address::Tcp(address);
+        cluster.hosts.has(&address).then(|| cluster.hosts.at(&address).is_some())
     }
 
     fn proxies(&self) -> usize {
@@ -213,6 +220,10 @@ impl Host for Detached {
 
     fn hosts_of_priority(&self, name: &str, priority: u32) -> Option<ClusterHealth> {
         self.with(|services| services.hosts_of_priority(name, priority)).flatten()
+    }
+
+    fn host_may_serve(&self, cluster: &str, address: SocketAddr) -> Option<bool> {
+        self.with(|services| services.host_may_serve(cluster, address)).flatten()
     }
 
     fn proxies(&self) -> usize {

@@ -1,7 +1,7 @@
 //! What the pipeline holds of a message's body in front of a filter.
 
 /// The held bytes: one piece as it came, or, behind [`crate::Action::Buffer`], everything so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Body {
     bytes: Vec<u8>,
     changed: bool,

@@ -10,7 +10,9 @@ use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
-use crate::{BuildBridge, BuildLogger, BuildNetwork, BuildNewcomer, BuildService, Filter, GuardFactory, Host};
+use crate::{
+    BuildBridge, BuildLogger, BuildNetwork, BuildNewcomer, BuildService, Filter, GuardFactory, Host, Withheld,
+};
 
 /// Why a filter refuses its configuration: one or more errors, each with its place below the filter's own value.
 pub type ConfigError = Vec<ValueError>;
@@ -84,6 +86,12 @@ pub trait Factory: Send + Sync {
 
     /// The same between the router and a host, where an answer of the filter's own must be whole.
     fn upstream_filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        self.filter(configs, place)
+    }
+
+    /// The same in the shadow, where whoever asks for it keeps answers and edits from the traffic. What only holds traffic up
+    /// is for the filter to leave out: it tells `withheld` of it.
+    fn shadow_filter(&self, configs: &ScopedConfigs, place: &Place<'_>, _withheld: &Rc<Withheld>) -> Rc<dyn Filter> {
         self.filter(configs, place)
     }
 

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -231,6 +232,11 @@ impl Host for FakeHost {
 
     fn hosts_of_priority(&self, name: &str, priority: u32) -> Option<ClusterHealth> {
         self.cluster_health(name).filter(|_| priority == 0)
+    }
+
+    /// Every address is a host's where there are hosts, and all of them are as good as the cluster is.
+    fn host_may_serve(&self, cluster: &str, _: SocketAddr) -> Option<bool> {
+        self.cluster_health(cluster).filter(|health| health.all > 0).map(|health| health.available > 0)
     }
 
     fn proxies(&self) -> usize {

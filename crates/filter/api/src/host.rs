@@ -1,6 +1,7 @@
 //! What the worker does for filters beside carrying messages.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -75,6 +76,9 @@ pub trait Host {
 
     /// Those of one priority; `None` where the cluster has none such.
     fn hosts_of_priority(&self, name: &str, priority: u32) -> Option<ClusterHealth>;
+
+    /// Whether a host of a cluster may be used at the moment; `None` when the cluster has no such host.
+    fn host_may_serve(&self, cluster: &str, address: SocketAddr) -> Option<bool>;
 
     /// How many proxies the cluster lists that this one belongs to; 0 where none is named.
     fn proxies(&self) -> usize;

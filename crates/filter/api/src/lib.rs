@@ -47,6 +47,7 @@ mod state;
 mod surroundings;
 mod tls;
 mod trace;
+mod withheld;
 
 pub use body::Body;
 pub use bridge::{BridgeFactory, BridgeFacts, BridgeSession, BridgeStep, BuildBridge};
@@ -91,6 +92,7 @@ pub use state::State;
 pub use surroundings::{ClusterFacts, Surroundings};
 pub use tls::{Certificates, Forwarded, TlsSession};
 pub use trace::{OpenSpan, SpanIds, Trace, TraceReason};
+pub use withheld::Withheld;
 
 /// The name by which the tests of filters know it.
 pub use fake as testing;

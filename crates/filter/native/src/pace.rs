@@ -34,6 +34,11 @@ impl Pace {
         Bucket::holding((rate * interval.as_secs_f64()).floor(), rate, rate)
     }
 
+    /// How many of `held` bytes might go on now. They are taken from the bucket, whatever becomes of the rest.
+    pub(crate) fn draw(&self, held: usize, now: Moment) -> usize {
+        self.bucket.take_up_to(now, held)
+    }
+
     /// What of `held` bytes may go on now; to be asked again when they did, and when a wait is over.
     pub(crate) fn step(&mut self, held: usize, stream: &Stream<'_>) -> Step {
         let now = stream.host.now();

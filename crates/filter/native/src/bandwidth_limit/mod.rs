@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use postrider_filter_api::{
     Action, Bucket, ConfigError, Factory, Filter, Hooks, Moment, Place, RouteConfig, ScopedConfigs, State, Stream,
-    StreamInfo,
+    StreamInfo, Withheld,
 };
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::Block;
@@ -55,9 +55,19 @@ impl Factory for BandwidthLimit {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        Rc::new(self.limiter(configs, place, None))
+    }
+
+    fn shadow_filter(&self, configs: &ScopedConfigs, place: &Place<'_>, withheld: &Rc<Withheld>) -> Rc<dyn Filter> {
+        Rc::new(self.limiter(configs, place, Some(withheld.clone())))
+    }
+}
+
+impl BandwidthLimit {
+    fn limiter(&self, configs: &ScopedConfigs, place: &Place<'_>, withheld: Option<Rc<Withheld>>) -> Limiter {
         let scope = configs.most_specific::<Override>().map_or(&self.0, |own| &own.0).clone();
         let prefix = format!("{}.http_bandwidth_limit", scope.config.stat_prefix);
-        Rc::new(Limiter { stats: place.stats.block(&stat::SET, &prefix), scope })
+        Limiter { stats: place.stats.block(&stat::SET, &prefix), scope, withheld }
     }
 }
 
@@ -123,6 +133,8 @@ const RESPONSE: Stats = Stats {
 struct Limiter {
     scope: Arc<Scope>,
     stats: Rc<Block>,
+    /// In the shadow, where everything goes on at once.
+    withheld: Option<Rc<Withheld>>,
 }
 
 /// One stream's.
@@ -143,6 +155,8 @@ struct Way {
     delay: Duration,
     /// The last piece is in hand.
     last: bool,
+    /// In the shadow: that it would have been slower was told.
+    told: bool,
 }
 
 impl Filter for Limiter {
@@ -249,7 +263,7 @@ impl Limiter {
         let pace = Pace::new(bucket.clone(), self.scope.config.interval);
         if let Some(progress) = state.get_or_insert_with(Progress::default) {
             let delay = Duration::ZERO;
-            *way(progress) = Some(Way { pace, began: None, took: None, delay, last: false });
+            *way(progress) = Some(Way { pace, began: None, took: None, delay, last: false, told: false });
         }
         Action::Continue
     }
@@ -266,6 +280,10 @@ impl Limiter {
 
     /// What of the piece in hand may go on now.
     fn go(&self, way: &mut Way, stats: &Stats, held: usize, stream: &Stream<'_>) -> Action {
+        if let Some(withheld) = &self.withheld {
+            self.pass(way, stats, held, (stream.host.now(), withheld));
+            return Action::Continue;
+        }
         let step = way.pace.step(held, stream);
         let Step::Go(allowed) = step else { return step.action(held) };
         self.stats.gauge_set(stats.allowed, allowed as u64);
@@ -277,6 +295,21 @@ impl Limiter {
             self.end(way, stats, stream.host.now());
         }
         step.action(held)
+    }
+
+    /// All of it goes on, and what would not have gone on yet is told.
+    fn pass(&self, way: &mut Way, stats: &Stats, held: usize, (now, withheld): (Moment, &Withheld)) {
+        self.stats.gauge_set(stats.allowed, held as u64);
+        self.stats.add(stats.allowed_total, held as u64);
+        if way.pace.draw(held, now) < held {
+            self.stats.inc(stats.enforced);
+            if !std::mem::replace(&mut way.told, true) {
+                withheld.would_pace();
+            }
+        }
+        if way.last {
+            self.end(way, stats, now);
+        }
     }
 
     /// All of the body went on.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Flow, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
-    WatchedFile,
+    WatchedFile, Withheld,
 };
 use postrider_http::{Fields, HeaderId, Method, list_members, trim_ows};
 use postrider_model::{Value, ValueError};
@@ -45,6 +45,20 @@ impl Factory for Compressing {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        Rc::new(self.packer(configs, place, false))
+    }
+
+    fn shadow_filter(&self, configs: &ScopedConfigs, place: &Place<'_>, _: &Rc<Withheld>) -> Rc<dyn Filter> {
+        Rc::new(self.packer(configs, place, true))
+    }
+
+    fn files(&self) -> &[WatchedFile] {
+        &self.0.files
+    }
+}
+
+impl Compressing {
+    fn packer(&self, configs: &ScopedConfigs, place: &Place<'_>, in_shadow: bool) -> Packer {
         let own = configs.most_specific::<Override>();
         let mut config = self.0.clone();
         let library = &self.0.library;
@@ -66,11 +80,7 @@ impl Factory for Compressing {
             choose_first: config.choose_first,
             content_types: config::shared(&config.response.common.content_types),
         };
-        Rc::new(Packer { config, offer, stats })
-    }
-
-    fn files(&self) -> &[WatchedFile] {
-        &self.0.files
+        Packer { config, offer, stats, in_shadow }
     }
 }
 
@@ -106,6 +116,8 @@ struct Packer {
     config: Config,
     offer: Offer,
     stats: Stats,
+    /// It takes nothing away from the chain's other compressors.
+    in_shadow: bool,
 }
 
 /// One stream.
@@ -143,7 +155,7 @@ impl Filter for Packer {
     fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
         let mut exchange = Exchange {
             accept: joined(&stream.request.fields, b"accept-encoding"),
-            chain: chain(stream),
+            chain: if self.in_shadow { chain_aside(stream) } else { chain(stream) },
             ..Exchange::default()
         };
         exchange.chain.compressors.borrow_mut().push(self.offer.clone());
@@ -296,13 +308,21 @@ impl Packer {
 
 /// What the stream's compressors share.
 fn chain(stream: &mut Stream<'_>) -> Rc<Chain> {
-    let shared = &mut stream.info.shared;
-    if let Some(chain) = shared.iter().find_map(|shared| Rc::clone(shared).downcast::<Chain>().ok()) {
-        return chain;
-    }
-    let chain = Rc::new(Chain::default());
-    shared.push(chain.clone());
-    chain
+    known_chain(stream).unwrap_or_else(|| {
+        let chain = Rc::new(Chain::default());
+        stream.info.shared.push(chain.clone());
+        chain
+    })
+}
+
+/// The compressors as they are so far, for one that they are not to know of.
+fn chain_aside(stream: &Stream<'_>) -> Rc<Chain> {
+    let compressors = known_chain(stream).map(|chain| chain.compressors.clone()).unwrap_or_default();
+    Rc::new(Chain { compressors, ..Chain::default() })
+}
+
+fn known_chain(stream: &Stream<'_>) -> Option<Rc<Chain>> {
+    stream.info.shared.iter().find_map(|shared| Rc::clone(shared).downcast().ok())
 }
 
 /// What a head says of its body's length; what is no number is none.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use postrider_filter_api::{
     Action, CallHandle, ConfigError, Factory, Filter, Flags, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs,
-    State, Stream, StreamInfo,
+    State, Stream, StreamInfo, Withheld,
 };
 use postrider_http::HeaderId;
 use postrider_model::{Value, ValueError};
@@ -65,14 +65,25 @@ impl Factory for Fault {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        Rc::new(self.injector(configs, place, None))
+    }
+
+    fn shadow_filter(&self, configs: &ScopedConfigs, place: &Place<'_>, withheld: &Rc<Withheld>) -> Rc<dyn Filter> {
+        Rc::new(self.injector(configs, place, Some(withheld.clone())))
+    }
+}
+
+impl Fault {
+    fn injector(&self, configs: &ScopedConfigs, place: &Place<'_>, withheld: Option<Rc<Withheld>>) -> Injector {
         let prefix = format!("{}.fault", place.stat_prefix);
-        Rc::new(Injector {
+        Injector {
             name: self.name.clone(),
             config: configs.most_specific::<Scope>().map_or(&self.config, |scope| &scope.0).clone(),
             active: self.active.clone(),
             counters: place.stats.block(&stat::SET, &prefix),
             clusters: Clusters { stats: place.stats.clone(), prefix, blocks: RefCell::default() },
-        })
+            withheld,
+        }
     }
 }
 
@@ -101,6 +112,8 @@ struct Injector {
     active: Arc<AtomicU64>,
     counters: Rc<Block>,
     clusters: Clusters,
+    /// In the shadow, where nothing waits.
+    withheld: Option<Rc<Withheld>>,
 }
 
 /// Counters by the clusters that requests say they come from.
@@ -142,6 +155,10 @@ impl Filter for Injector {
             && self.begin(state)
         {
             self.note(stream, |counters| counters.inc(stat::DELAYS), |cluster| cluster.inc(cluster_stat::DELAYS));
+            if let Some(withheld) = &self.withheld {
+                withheld.would_wait(delay);
+                return self.abort(state, stream);
+            }
             stream.info.flags.insert(Flags::DELAY_INJECTED);
             let wait = stream.resume_after(delay);
             if let Some(progress) = state.get_or_insert_with(Progress::default) {
@@ -168,9 +185,14 @@ impl Filter for Injector {
 
     fn on_response_body(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         let held = stream.response_body.bytes().len();
-        match progress(state).and_then(|progress| progress.pace.as_mut()) {
-            Some(pace) => pace.step(held, stream).action(held),
-            None => Action::Done,
+        match (progress(state).and_then(|progress| progress.pace.as_mut()), &self.withheld) {
+            (Some(pace), Some(withheld)) if pace.draw(held, stream.host.now()) < held => {
+                withheld.would_pace();
+                Action::Done
+            }
+            (Some(_), Some(_)) => Action::Continue,
+            (Some(pace), None) => pace.step(held, stream).action(held),
+            (None, _) => Action::Done,
         }
     }
 
