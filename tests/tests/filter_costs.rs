@@ -47,3 +47,33 @@ fn each_filter_is_accounted_for_by_route() {
     let filters = top["filters"].as_array().unwrap();
     assert!(filters.iter().any(|it| it["filter"] == "second_one" && it["calls_per_second"] == 0.0), "{top}");
 }
+
+#[test]
+fn an_answer_of_a_filter_is_allocated_and_a_request_that_goes_by_is_not() {
+    if !postrider_only() {
+        return;
+    }
+    let enabled = json!({"filter_enabled": {"default_value": {"numerator": 100}}});
+    let site = site::with([
+        extension(NAME, "filters.http.csrf.v3.CsrfPolicy", enabled),
+        extension("second.one", "filters.http.buffer.v3.Buffer", json!({"max_request_bytes": 100})),
+    ])
+    .start();
+    let mut requests = 0;
+    // Every so many calls are measured, and stand for those between.
+    let mut allocated = |method: &str, filter: &str| {
+        for _ in 0..200 {
+            site.ask(method, "/", "content-length: 0\r\n");
+        }
+        requests += 200;
+        site.proxy.wait_stat("http.ingress_http.downstream_rq_completed", requests);
+        let stats = site.proxy.stats();
+        let wanted = format!("filter.{filter}.all.0.allocations");
+        stats.value(&wanted)
+    };
+    // What is made once is there by then.
+    let known = [allocated("GET", "envoy_filters_http_csrf"), allocated("GET", "second_one")];
+    assert_eq!([allocated("GET", "envoy_filters_http_csrf"), allocated("GET", "second_one")], known);
+    assert!(allocated("POST", "envoy_filters_http_csrf") > known[0]);
+    assert_eq!(allocated("GET", "second_one"), known[1]);
+}

@@ -75,6 +75,9 @@ pub trait Control: Send + Sync + 'static {
     /// Makes health checks that this proxy answers fail, and [`Control::state`] draining, or takes that back.
     fn fail_health_checks(&self, fail: bool);
 
+    /// Counts the requests of each route, from now on for so long; `watched.route.…` of the statistics tell.
+    fn watch_routes(&self, _time: Duration) {}
+
     /// Puts the tap in force that `request`, a YAML or JSON document, describes; `only_failed` asks for failures only.
     ///
     /// # Errors

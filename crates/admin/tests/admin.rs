@@ -516,6 +516,7 @@ fn orders_take_post_only_and_nothing_from_a_page() {
         "/quitquitquit",
         "/reopen_logs",
         "/reset_counters",
+        "/routes/watch",
     ];
     for path in all {
         let answer = fixture.read(path);

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, StreamInfo, Surroundings};
+use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, RouteBlocks, StreamInfo, Surroundings};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
 use postrider_model::{AccessLog, Codec, HttpConnection, LogOutput, NameForm, TcpProxy};
 use postrider_telemetry::Block;
-use postrider_telemetry::stats::sets::{group, http, http_routes, listener_http, tcp};
+use postrider_telemetry::stats::sets::{group, http, http_routes, listener_http, tcp, watched_route};
 use postrider_tls::ServerTls;
 
 use crate::cluster::{Cluster, stat_name};
@@ -83,6 +83,8 @@ pub(crate) struct Http {
     pub(crate) meters: bool,
     /// Somebody is told how long routes are looked for.
     pub(crate) times_lookups: bool,
+    /// That, or somebody watches which routes are found: see [`Worker::routes_watched_until`].
+    pub(crate) notes_lookups: Cell<bool>,
     /// `None`: nothing is traced.
     pub(crate) tracing: Option<Box<HttpTracing>>,
     pub(crate) stat_prefix: String,
@@ -120,6 +122,8 @@ pub(crate) struct Routes {
     clusters: Box<[Resolved]>,
     /// What requests count in beside their clusters, by prefix.
     groups: RefCell<HashMap<Arc<str>, Rc<Block>>>,
+    /// What routes count while somebody watches.
+    watched: OnceCell<RouteBlocks>,
     /// As [`RoutesPlan::upstream`], by chain.
     upstream: Box<[Made]>,
     /// What filters made when they came into force.
@@ -272,6 +276,13 @@ impl Chain {
         self.draining.set(fails || self.dropped.get());
     }
 
+    /// Somebody watches which routes are found.
+    pub(crate) fn watch_routes(&self) {
+        if let Handler::Http(http) = &self.handler {
+            http.notes_lookups.set(true);
+        }
+    }
+
     /// Its listener logs connections.
     pub(crate) fn is_recorded(&self) {
         if let Handler::Http(http) = &self.handler {
@@ -314,6 +325,7 @@ impl Http {
         let notes_connections = routes.every_factory().any(|factory| factory.uses_connection())
             || model.access_log.iter().chain(&model.router.upstream_log).any(may_ask);
         let routes = Routes::new(routes.clone(), &worker.place(&prefix, buffer_limit));
+        let times_lookups = model.measures_routes || model.access_log.iter().any(AccessLog::tells_lookup_time);
         // Filters may hear of them where nothing else is written.
         let has_moments = model.log_moments.start || model.log_moments.every.is_some();
         Http {
@@ -332,7 +344,8 @@ impl Http {
             notes_ends: Cell::new(!model.access_log.is_empty() || model.tracing.is_some() || has_moments),
             notes_begins: model.tracing.is_some() || has_moments,
             meters,
-            times_lookups: model.measures_routes || model.access_log.iter().any(AccessLog::tells_lookup_time),
+            times_lookups,
+            notes_lookups: Cell::new(times_lookups),
             names_matter: !model.access_log.is_empty()
                 || model.tracing.is_some()
                 || !model.router.upstream_log.is_empty()
@@ -378,6 +391,7 @@ impl Routes {
             names: plan.routes.iter().map(|_| OnceCell::new()).collect(),
             clusters: (0..plan.routes.len()).map(|_| Resolved::default()).collect(),
             groups: RefCell::default(),
+            watched: OnceCell::new(),
             upstream: plan.upstream.iter().map(cells).collect(),
             plan,
         }
@@ -430,6 +444,14 @@ impl Routes {
         let mut groups = self.groups.borrow_mut();
         let block = || worker.stats.block(&group::SET, prefix);
         groups.entry(prefix.clone()).or_insert_with(block).clone()
+    }
+
+    /// What a route counts while somebody watches; `None` is what found none.
+    #[cold]
+    pub(crate) fn watched(&self, route: Option<u32>, worker: &Worker) -> Rc<Block> {
+        let plan = route.and_then(|route| self.plan.routes.get(route as usize));
+        let make = || RouteBlocks::new(&worker.stats, &watched_route::SET, "route".to_owned());
+        self.watched.get_or_init(make).of(plan.map(|plan| &plan.facts))
     }
 
     /// The cluster that `route` names; looked up again only when the clusters changed since.

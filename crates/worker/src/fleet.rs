@@ -249,6 +249,11 @@ impl Fleet {
         self.broadcast(|| Message::FailHealth(fails)).await;
     }
 
+    /// Counts the requests of each route, for so long.
+    pub async fn watch_routes(&self, time: Duration) {
+        self.broadcast(|| Message::WatchRoutes(time)).await;
+    }
+
     /// Closes the sockets of these listeners and drains their connections.
     pub async fn stop_listeners(&self, names: &[String]) {
         self.broadcast(|| Message::StopListeners { names: names.to_vec() }).await;

@@ -175,6 +175,11 @@ impl Listener {
         self.chains.borrow().iter().for_each(|chain| chain.fail_health(fails));
     }
 
+    /// Somebody watches which routes are found.
+    pub(crate) fn watch_routes(&self) {
+        self.chains.borrow().iter().for_each(|chain| chain.watch_routes());
+    }
+
     /// The filters of new connections are those of `plan`.
     fn take_filters(&self, plan: &Arc<ListenerPlan>, worker: &Rc<Worker>) {
         let old = self.plan.borrow().clone();

@@ -70,6 +70,8 @@ pub(crate) enum Message {
     Relieve(Relief),
     /// From now on this proxy says of itself that it is not healthy, or that it is.
     FailHealth(bool),
+    /// Somebody watches which routes requests find, for so long.
+    WatchRoutes(Duration),
     StopListeners {
         names: Vec<String>,
     },

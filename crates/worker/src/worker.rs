@@ -93,6 +93,8 @@ pub(crate) struct Worker {
     pub(crate) draining: Cell<Option<(Moment, Duration)>>,
     /// The proxy is to say of itself that it is not healthy.
     pub(crate) fails_health: Cell<bool>,
+    /// Somebody watches which routes requests find, until then.
+    pub(crate) routes_watched_until: Cell<Moment>,
     /// No new connections, and idle ones end at once.
     pub(crate) stopping: Cell<bool>,
     /// Requests and tunnels under way.
@@ -178,6 +180,7 @@ impl Worker {
             peers: OnceCell::new(),
             draining: Cell::new(None),
             fails_health: Cell::new(false),
+            routes_watched_until: Cell::default(),
             stopping: Cell::new(false),
             busy: Cell::new(0),
             overload: Overload::default(),
@@ -293,6 +296,10 @@ impl Worker {
             Message::FailHealth(fails) => {
                 self.fails_health.set(fails);
                 self.listeners.borrow().values().for_each(|listener| listener.fail_health(fails));
+            }
+            Message::WatchRoutes(time) => {
+                self.routes_watched_until.set(self.clock.exact() + time);
+                self.listeners.borrow().values().for_each(|listener| listener.watch_routes());
             }
             Message::StopListeners { names } => {
                 for name in names {

@@ -13,6 +13,7 @@ mod lookups;
 mod plugins;
 mod process;
 mod profilers;
+mod routes;
 mod runtime;
 mod stats;
 mod stats_page;
@@ -151,6 +152,7 @@ fn own() -> Vec<Endpoint> {
         read("/ready", "print server state, return 200 if LIVE, otherwise return 503", &[], process::ready),
         order("/reopen_logs", "reopen access logs", &[], process::reopen_logs),
         order("/reset_counters", "reset all counters to zero", &[], stats::reset_counters),
+        order("/routes/watch", "count the requests of each route for a while", routes::PARAMETERS, routes::watch),
         read("/runtime", "print runtime values", &[], runtime::runtime),
         order("/runtime_modify", "changes runtime values; an empty one takes a change back", &[], runtime::modify),
         read("/server_info", "print server version/status information", &[], process::server_info),

@@ -28,6 +28,19 @@ impl Admin {
     /// # Errors
     /// Nobody answers there, or not with that.
     pub fn json(&self, target: &str) -> Result<Value, String> {
+        let body = self.ask("GET", target)?;
+        serde_json::from_str(&body).map_err(|error| format!("http://{}{target} is no JSON: {error}", self.address))
+    }
+
+    /// Has something done.
+    ///
+    /// # Errors
+    /// Nobody answers there, or it is not done.
+    pub fn order(&self, target: &str) -> Result<(), String> {
+        self.ask("POST", target).map(|_| ())
+    }
+
+    fn ask(&self, method: &str, target: &str) -> Result<String, String> {
         let failed = |error: std::io::Error| format!("no answer from the admin at {}: {error}", self.address);
         let mut addresses = self.address.to_socket_addrs().map_err(failed)?;
         let address = addresses.next().ok_or_else(|| format!("{} leads nowhere", self.address))?;
@@ -36,7 +49,7 @@ impl Admin {
             .set_read_timeout(Some(TIMEOUT))
             .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
             .map_err(failed)?;
-        let request = format!("GET {target} HTTP/1.0\r\nhost: {}\r\nuser-agent: postrider\r\n\r\n", self.address);
+        let request = format!("{method} {target} HTTP/1.0\r\nhost: {}\r\nuser-agent: postrider\r\n\r\n", self.address);
         stream.write_all(request.as_bytes()).map_err(failed)?;
         let mut answer = Vec::new();
         stream.take(MAX_ANSWER).read_to_end(&mut answer).map_err(failed)?;
@@ -46,6 +59,6 @@ impl Admin {
         if status.split(' ').nth(1) != Some("200") {
             return Err(format!("http://{}{target} answers `{status}`: is this the admin?", self.address));
         }
-        serde_json::from_str(body).map_err(|error| format!("http://{}{target} is no JSON: {error}", self.address))
+        Ok(body.to_owned())
     }
 }

@@ -45,14 +45,14 @@ pub fn run(arguments: &Arguments) -> Exit {
 }
 
 fn watch(admin: &Admin, arguments: &Arguments) -> Result<(), String> {
-    let mut before = Sample::take(admin)?;
+    let mut before = Sample::take(admin, arguments.interval)?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if terminal && !arguments.once && !arguments.json {
         return show(admin, before, arguments.interval);
     }
     loop {
         wait(arguments.interval);
-        let now = Sample::take(admin)?;
+        let now = Sample::take(admin, arguments.interval)?;
         let mut rates = Rates::between(&before, &now);
         let text = match arguments.json {
             true => format!("{}\n", rates.json()),
@@ -75,7 +75,7 @@ fn show(admin: &Admin, mut before: Sample, interval: Duration) -> Result<(), Str
     let mut rates = Rates::between(&before, &before);
     screen.draw(&mut view, &mut rates).map_err(failed)?;
     while screen.serve(&mut view, &mut rates, Instant::now() + interval).map_err(failed)? {
-        let now = Sample::take(admin)?;
+        let now = Sample::take(admin, interval)?;
         rates = Rates::between(&before, &now);
         before = now;
         screen.draw(&mut view, &mut rates).map_err(failed)?;

@@ -255,6 +255,7 @@ impl Process<'_> {
                         // The admin may have given up.
                         let _ = done.try_send(modified);
                     }
+                    Some(Order::WatchRoutes(time)) => self.state.fleet.watch_routes(time).await,
                     Some(Order::FailHealth(fails)) => self.state.fleet.fail_health(fails).await,
                     Some(Order::Drain(drain)) if drain.graceful => {
                         let over = match self.options.drain_strategy {

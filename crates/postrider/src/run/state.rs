@@ -32,6 +32,8 @@ pub enum Order {
     ReopenLogs,
     /// Whether health checks of this proxy are to fail.
     FailHealth(bool),
+    /// Requests are counted by route, for so long.
+    WatchRoutes(Duration),
 }
 
 /// How long the admin waits until other values of the runtime are in force: a large configuration is read within a second.
@@ -256,6 +258,10 @@ impl Control for State {
     fn fail_health_checks(&self, fail: bool) {
         self.failing_health.store(fail, Relaxed);
         self.order(Order::FailHealth(fail));
+    }
+
+    fn watch_routes(&self, time: Duration) {
+        self.order(Order::WatchRoutes(time));
     }
 
     fn tap(&self, request: &[u8], only_failed: bool) -> Result<postrider_admin::Tap, String> {

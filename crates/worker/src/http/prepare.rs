@@ -156,14 +156,13 @@ impl Exchange {
     #[inline]
     fn choose_route(&mut self, routes: &Routes, connection: &Connection, http: &Http) -> u32 {
         let worker = &connection.worker;
-        let begun = http.times_lookups.then(|| worker.clock.exact());
+        let begun = http.notes_lookups.get().then(|| worker.clock.exact());
         let found = routes.plan.table.find_in(&self.request, &OfStream(&self.info), || worker.random.next());
         self.info.route_lookups += 1;
-        if let Some(begun) = begun {
-            *self.info.route_lookup_time.get_or_insert_default() +=
-                worker.clock.exact().saturating_duration_since(begun);
-        }
         self.route = found.as_ref().map(|found| found.route);
+        if let Some(begun) = begun {
+            self.note_lookup(begun, routes, connection, http);
+        }
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
         let mut chain = 0;
         if let (Some(plan), Some(route)) = (plan, self.route) {

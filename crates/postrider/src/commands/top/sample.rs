@@ -1,7 +1,7 @@
 //! One look at what a proxy has counted.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::Admin;
 const FILTER: &str = concat!(
     r"^(listener\..*\.downstream_(rq_completed|rq_5xx|cx_active)",
     r"|cluster\..*\.(upstream_(rq_(completed|5xx|active|time)|cx_(active|connect_fail))|membership_(healthy|total))",
-    r"|vhost\..*\.upstream_rq_(completed|5xx))$",
+    r"|vhost\..*\.upstream_rq_(completed|5xx)|watched\.route\..*\.rq_(total|5xx))$",
 );
 
 /// What was counted at one moment.
@@ -19,13 +19,16 @@ pub struct Sample {
     pub at: Instant,
     pub listeners: BTreeMap<String, Counts>,
     pub clusters: BTreeMap<String, Counts>,
-    /// Routes that have statistics of their own.
+    /// As the proxy counts them while somebody watches, with virtual clusters; where it does not, those routes that have
+    /// statistics of their own.
     pub routes: BTreeMap<String, Counts>,
     /// By filter and route, plugins first.
     pub filters: BTreeMap<(String, String), Calls>,
     /// By name.
     pub plugins: BTreeMap<String, Plugin>,
 }
+
+type Places = BTreeMap<String, Counts>;
 
 /// Of a listener, a route or a cluster.
 #[derive(Clone, Copy, Default)]
@@ -72,7 +75,10 @@ pub struct Calls {
 impl Sample {
     /// # Errors
     /// The admin does not answer, or not so.
-    pub fn take(admin: &Admin) -> Result<Sample, String> {
+    pub fn take(admin: &Admin, interval: Duration) -> Result<Sample, String> {
+        // Until the look after the next. Who may only read sees the other tables.
+        let seconds = (interval * 3).as_secs().max(10);
+        let _ = admin.order(&format!("/routes/watch?seconds={seconds}"));
         let stats = admin.json(&format!("/stats?format=json&filter={}", percent_encoded(FILTER)))?;
         let plugins = admin.json("/plugins?format=json")?;
         Ok(Sample::read(&stats, &plugins, Instant::now()))
@@ -87,12 +93,14 @@ impl Sample {
             filters: BTreeMap::new(),
             plugins: BTreeMap::new(),
         };
+        let (mut watched, mut prefixed) = (BTreeMap::new(), BTreeMap::new());
         for stat in list(&stats["stats"]) {
             if let (Some(name), Some(value)) = (stat["name"].as_str(), stat["value"].as_u64()) {
-                sample.take_in(name, value);
+                sample.take_in(name, value, (&mut watched, &mut prefixed));
             }
             sample.take_in_times(&stat["histograms"]);
         }
+        sample.routes.extend(if watched.is_empty() { prefixed } else { watched });
         for plugin in list(&plugins["plugins"]) {
             let name = text(plugin, "name");
             for route in list(&plugin["routes"]) {
@@ -121,7 +129,8 @@ impl Sample {
         sample
     }
 
-    fn take_in(&mut self, name: &str, value: u64) {
+    /// `watched` and `prefixed` are routes, by who counts them.
+    fn take_in(&mut self, name: &str, value: u64, (watched, prefixed): (&mut Places, &mut Places)) {
         let Some((place, stat)) = name.rsplit_once('.') else { return };
         let Some((root, place)) = place.split_once('.') else { return };
         let counts = match root {
@@ -136,12 +145,16 @@ impl Sample {
             // By origin, it is told twice.
             "cluster" if place.ends_with(".external") || place.ends_with(".internal") => return,
             "cluster" => self.clusters.entry(place.to_owned()).or_default(),
-            "vhost" => self.routes.entry(place.replace(".route.", " ").replace(".vcluster.", " ")).or_default(),
+            "vhost" => match place.split_once(".vcluster.") {
+                Some((host, cluster)) => self.routes.entry(format!("{host} {cluster}")).or_default(),
+                None => prefixed.entry(place.replace(".route.", " ")).or_default(),
+            },
+            "watched" => watched.entry(place.trim_start_matches("route.").to_owned()).or_default(),
             _ => return,
         };
         match stat {
-            "downstream_rq_completed" | "upstream_rq_completed" => counts.requests += value,
-            "downstream_rq_5xx" | "upstream_rq_5xx" => counts.errors += value,
+            "downstream_rq_completed" | "upstream_rq_completed" | "rq_total" => counts.requests += value,
+            "downstream_rq_5xx" | "upstream_rq_5xx" | "rq_5xx" => counts.errors += value,
             "downstream_cx_active" | "upstream_cx_active" => counts.connections += value,
             "upstream_rq_active" => counts.active += value,
             "upstream_cx_connect_fail" => counts.connect_failures += value,
@@ -230,6 +243,20 @@ mod tests {
         let cluster = &sample.clusters["a.b"];
         assert_eq!((cluster.requests, cluster.healthy, cluster.p50, cluster.p99), (7, 1, Some(2.0), Some(9.0)));
         assert_eq!(names(&sample.routes), ["shop cart"]);
+    }
+
+    #[test]
+    fn routes_are_those_that_the_proxy_counts_for_us_and_virtual_clusters() {
+        let stats = json!({"stats": [
+            {"name": "vhost.shop.route.cart.upstream_rq_completed", "value": 2},
+            {"name": "vhost.shop.vcluster.other.upstream_rq_completed", "value": 3},
+            {"name": "watched.route.cart.rq_total", "value": 4},
+            {"name": "watched.route.shop.1.rq_total", "value": 5},
+            {"name": "watched.route.shop.1.rq_5xx", "value": 1},
+        ]});
+        let sample = Sample::read(&stats, &json!({}), Instant::now());
+        let routes: Vec<_> = sample.routes.iter().map(|(name, it)| (name.as_str(), it.requests, it.errors)).collect();
+        assert_eq!(routes, [("cart", 4, 0), ("shop other", 3, 0), ("shop.1", 5, 1)]);
     }
 
     #[test]

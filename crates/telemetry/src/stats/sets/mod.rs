@@ -28,7 +28,7 @@ pub use listeners::{
 };
 pub use process::{
     access_log, filesystem, filter, grpc_access_log, load_shed, overload_action, overload_reset, overload_resource,
-    overload_shrink, remote_code, runtime, server, stats_sinks, statsd, tcp,
+    overload_shrink, remote_code, runtime, server, stats_sinks, statsd, tcp, watched_route,
 };
 pub use tracing::{http_tracing, open_telemetry_access_log, tracing_opentelemetry};
 

@@ -144,6 +144,15 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
+    /// Requests of a route while somebody watches routes (no counterpart in Envoy); prefix: `route`, then the route's name.
+    pub mod watched_route = "watched";
+    counters {
+        RQ_5XX = "rq_5xx",
+        RQ_TOTAL = "rq_total",
+    }
+}
+
+crate::stat_set! {
     /// An action of the overload manager; prefix: its name.
     pub mod overload_action = "overload";
     gauges {
