@@ -55,6 +55,54 @@ fn answer(proxy: &Proxy, path: &str, fields: &str) -> String {
     format!("{} {}", response.status, response.text())
 }
 
+fn state(key: &str) -> Value {
+    typed("envoy.extensions.matching.common_inputs.network.v3.FilterStateInput", json!({"key": key}))
+}
+
+fn variable(name: &str) -> Value {
+    typed("envoy.extensions.matching.common_inputs.environment_variable.v3.Config", json!({"name": name}))
+}
+
+#[test]
+fn a_route_is_chosen_by_what_filters_noted_and_by_the_environment() {
+    let note = extension(
+        "set",
+        "filters.http.set_filter_state.v3.Config",
+        json!({
+            "on_request_headers": [{
+                "object_key": "team", "factory_key": "envoy.string", "skip_if_empty": true,
+                "format_string": {"text_format_source": {"inline_string": "%REQ(x-team)%"}, "omit_empty_values": true},
+            }],
+            "clear_route_cache": true,
+        }),
+    );
+    let map = json!({"matcher_tree": {
+        "input": state("team"), "exact_match_map": {"map": {"blue": to_route("blue"), "green": to_route("green")}},
+    }});
+    let host = json!({"name": "all", "domains": ["*"], "matcher": {
+        "matcher_list": {"matchers": [
+            // The proxy has a variable of the one name and none of the other.
+            when(one(variable("NO_SUCH_VARIABLE"), json!({"safe_regex": {"google_re2": {}, "regex": ".*"}})), to_route("nowhere")),
+            when(one(variable("PATH"), json!({"prefix": "/nowhere"})), to_route("nowhere")),
+            when(one(state("team"), json!({"prefix": "red"})), to_route("red")),
+            when(one(variable("PATH"), json!({"contains": "/"})), json!({"matcher": map})),
+        ]},
+        "on_no_match": to_route("rest"),
+    }});
+    let proxy = Proxy::start(&Config::new().http(json!({
+        "http_filters": [note, router()], "route_config": {"virtual_hosts": [host]},
+    })));
+    for (fields, want) in [
+        ("", "200 rest"),
+        ("x-team: blue\r\n", "200 blue"),
+        ("x-team: green\r\n", "200 green"),
+        ("x-team: red one\r\n", "200 red"),
+        ("x-team: none\r\n", "200 rest"),
+    ] {
+        assert_eq!(answer(&proxy, "/", fields), want, "{fields}");
+    }
+}
+
 #[test]
 fn a_route_is_chosen_by_a_list_of_conditions() {
     let list = json!({"action": typed("envoy.config.route.v3.RouteList", json!({"routes": [

@@ -165,14 +165,25 @@ fn is_grpc(head: &RequestHead) -> bool {
     !head.path().is_empty() && postrider_http::grpc::has_content_type(&head.fields)
 }
 
-/// What a tree of conditions finds in a head: its headers.
-pub(crate) struct OfHead<'h>(pub(crate) &'h RequestHead);
+/// What a tree of conditions finds where a route is chosen.
+pub(crate) struct OfRequest<'r, S> {
+    pub(crate) head: &'r RequestHead,
+    pub(crate) stream: &'r S,
+}
 
-impl Inputs for OfHead<'_> {
+impl<S: Surroundings> Inputs for OfRequest<'_, S> {
     fn value<'v>(&'v self, input: &'v Input) -> Result<Option<Cow<'v, str>>, Unavailable> {
-        let Input::RequestHeader(name) = input else { return Err(Unavailable) };
+        let name = match input {
+            Input::RequestHeader(name) => name,
+            Input::FilterState(name) => {
+                let Some(Value::String(text)) = self.stream.state(name) else { return Ok(None) };
+                return Ok(Some(Cow::Borrowed(text)));
+            }
+            Input::Fixed(value) => return Ok(value.as_deref().map(Cow::Borrowed)),
+            _ => return Err(Unavailable),
+        };
         let mut all: Option<String> = None;
-        any_line(&Part::named(name), self.0, |line| {
+        any_line(&Part::named(name), self.head, |line| {
             let line = String::from_utf8_lossy(line);
             match &mut all {
                 Some(all) => {
@@ -186,7 +197,7 @@ impl Inputs for OfHead<'_> {
         Ok(all.map(Cow::Owned))
     }
 
-    /// There are none about heads alone.
+    /// There are none where a route is chosen.
     fn holds(&self, _: &Expression) -> bool {
         false
     }

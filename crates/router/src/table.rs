@@ -9,7 +9,7 @@ use postrider_model::{
     Action, DirectResponse, MatchTree, PathMatch, ResponseBody, Route, RouteMatch, RouteRange, RouteTable, VirtualHost,
 };
 
-use crate::conditions::{Conditions, Draw, Nothing, OfHead, Surroundings, Unmet};
+use crate::conditions::{Conditions, Draw, Nothing, OfRequest, Surroundings, Unmet};
 use crate::hosts::Hosts;
 use crate::paths::{self, PathIndex};
 use crate::pattern::{Judges, Whole};
@@ -52,12 +52,12 @@ struct HostRoutes {
 }
 
 impl HostRoutes {
-    /// Those that are looked at for `head`.
+    /// Those that are looked at for a request.
     #[cold]
     #[inline(never)]
-    fn chosen(&self, head: &RequestHead) -> Option<Range<u32>> {
+    fn chosen(&self, head: &RequestHead, stream: &impl Surroundings) -> Option<Range<u32>> {
         let Some(tree) = &self.tree else { return Some(self.first..self.end) };
-        let RouteRange { first, end } = tree.find(&OfHead(head))?;
+        let RouteRange { first, end } = tree.find(&OfRequest { head, stream })?;
         Some(self.first + first..self.first + end)
     }
 }
@@ -209,7 +209,7 @@ impl Table {
         let path = &*path;
         let mut draw = Draw::new(random);
         let Some(index) = &host.index else {
-            let range = if host.tree.is_none() { host.first..host.end } else { host.chosen(head)? };
+            let range = if host.tree.is_none() { host.first..host.end } else { host.chosen(head, stream)? };
             let routes = self.routes.get(range.start as usize..range.end as usize)?;
             return routes
                 .iter()
@@ -274,7 +274,8 @@ impl Table {
 
     /// The routes of a virtual host that are looked at for `head`, with their numbers.
     pub(crate) fn entries_of(&self, virtual_host: u32, head: &RequestHead) -> impl Iterator<Item = (&Entry, u32)> {
-        let range = self.virtual_hosts.get(virtual_host as usize).and_then(|host| host.chosen(head)).unwrap_or(0..0);
+        let range =
+            self.virtual_hosts.get(virtual_host as usize).and_then(|host| host.chosen(head, &Nothing)).unwrap_or(0..0);
         let entries = self.routes.get(range.start as usize..range.end as usize).unwrap_or_default();
         entries.iter().zip(range)
     }

@@ -12,8 +12,10 @@ const MAX_DEPTH: usize = 64;
 /// Where a tree is asked, which decides on what it may look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchContext {
-    /// A route is chosen by the head of a request.
+    /// A route is chosen by the head of a request, and by what is noted of it so far.
     Routes,
+    /// A cluster is chosen by the head of a request alone.
+    Clusters,
     /// A filter judges a request.
     Requests,
     /// A filter judges an answer, and the request that it is to.
@@ -379,8 +381,14 @@ fn input(at: &mut Reading<'_>, context: MatchContext) -> Option<Input> {
         let is_of_requests = matches!(input, Input::RequestHeader(_) | Input::QueryParameter(_) | Input::Attributes);
         let is_not_known_yet = matches!(input, Input::Certificate(_) | Input::Metadata { .. });
         match context {
-            MatchContext::Routes if !matches!(input, Input::RequestHeader(_)) => {
-                at.wrong("a route is chosen by request headers only, as in Envoy (HttpRequestHeaderMatchInput)");
+            MatchContext::Routes
+                if !matches!(input, Input::RequestHeader(_) | Input::FilterState(_) | Input::Fixed(_)) =>
+            {
+                at.wrong("a route is chosen by request headers, filter state and environment only, as in Envoy");
+                None
+            }
+            MatchContext::Clusters if !matches!(input, Input::RequestHeader(_) | Input::Fixed(_)) => {
+                at.wrong("a cluster is chosen by request headers (HttpRequestHeaderMatchInput) and environment only");
                 None
             }
             MatchContext::Newcomers if is_of_requests || is_not_known_yet => {

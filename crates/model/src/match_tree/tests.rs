@@ -217,7 +217,7 @@ fn what_is_not_known_is_refused_where_it_stands() {
     assert!(trailer.message.contains("not known yet"), "{}", trailer.message);
     let network = || typed("envoy.extensions.matching.common_inputs.network.v3.SourceIPInput", object([]));
     assert!(read(&input(network()), MatchContext::Requests).is_ok());
-    assert!(error(input(network()), MatchContext::Routes).message.contains("request headers only"));
+    assert!(error(input(network()), MatchContext::Routes).message.contains("request headers, filter"));
     let of_request = of("envoy.type.matcher.v3.HttpRequestHeaderMatchInput");
     assert!(error(of_request, MatchContext::Connections).message.contains("connections only"));
     let kept = listed([when(is("x", "1"), with(leaf("x"), "keep_matching", Value::Bool(true)))]);

@@ -20,7 +20,7 @@ pub(crate) fn build(value: &Value) -> Result<Chooser, ConfigError> {
         if !at.has(TREE) {
             at.error(TREE, "a tree that names clusters is required");
         }
-        at.map(TREE, |at| MatchTree::read(at, MatchContext::Routes, &mut cluster)).flatten()
+        at.map(TREE, |at| MatchTree::read(at, MatchContext::Clusters, &mut cluster)).flatten()
     })?;
     // Without errors there is one.
     let tree = tree.map(Arc::new);
@@ -41,12 +41,16 @@ fn cluster(at: &mut Reading<'_>, kind: &str) -> Option<String> {
     Some(name)
 }
 
-/// What a tree finds in a head: its headers.
+/// What a tree finds in a head: its headers; and what was fixed before.
 struct OfHead<'h>(&'h RequestHead);
 
 impl Inputs for OfHead<'_> {
     fn value<'v>(&'v self, input: &'v Input) -> Result<Option<Cow<'v, str>>, Unavailable> {
-        let Input::RequestHeader(name) = input else { return Err(Unavailable) };
+        let name = match input {
+            Input::RequestHeader(name) => name,
+            Input::Fixed(value) => return Ok(value.as_deref().map(Cow::Borrowed)),
+            _ => return Err(Unavailable),
+        };
         let lines = header(self.0, name);
         Ok((!lines.is_empty()).then(|| Cow::Owned(String::from_utf8_lossy(&lines.join(&b',')).into_owned())))
     }

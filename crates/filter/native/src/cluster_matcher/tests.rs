@@ -58,6 +58,22 @@ fn where_nothing_holds_the_rest_counts_or_there_is_none() {
 }
 
 #[test]
+fn the_environment_names_the_cluster() {
+    let variable = |name: &str| {
+        let kind = text("type.googleapis.com/envoy.extensions.matching.common_inputs.environment_variable.v3.Config");
+        object([("name", text("i")), ("typed_config", object([("@type", kind), ("name", text(name))]))])
+    };
+    let chosen = |name: &str| {
+        let is = object([("input", variable(name)), ("value_match", object([("prefix", text("/"))]))]);
+        let here = object([("predicate", object([("single_predicate", is)])), ("on_match", action(ACTION, "here"))]);
+        let matchers = object([("matchers", list([here]))]);
+        build(&tree(vec![("matcher_list", matchers)])).unwrap()(&head(&[]), &Nobody)
+    };
+    assert_eq!(chosen("CARGO_MANIFEST_DIR").as_deref(), Some("here"));
+    assert_eq!(chosen("NO_SUCH_VARIABLE"), None);
+}
+
+#[test]
 fn what_names_no_cluster_is_refused() {
     let errors = |value: &Value| build(value).err().unwrap();
     assert_eq!(errors(&object([])).len(), 1);
