@@ -228,11 +228,11 @@ fn streams_that_hold_much_memory_are_reset_and_light_ones_stay() {
     let mut heavy = part_of_a_request(&site, 300_000);
     let mut light = part_of_a_request(&site, 5_000);
     wait_until("all of it", || site.stat("http.edge.downstream_cx_rx_bytes_total") > 305_000);
-    assert_eq!(state(&site, "envoy.overload_actions.reset_high_memory_stream.count"), 0);
+    assert_eq!(site.stat("envoy.overload_actions.reset_high_memory_stream.count"), 0);
     pressure.set("0.99");
     assert!(heavy.closed());
     assert_eq!(site.logged(1), HEAVY);
-    assert_eq!(state(&site, "envoy.overload_actions.reset_high_memory_stream.count"), 1);
+    assert_eq!(site.stat("envoy.overload_actions.reset_high_memory_stream.count"), 1);
     assert_eq!(site.stat("http.edge.downstream_rq_rx_reset"), 1);
     light.send("b");
     assert_eq!(light.response("POST").unwrap().status, 200);

@@ -172,7 +172,12 @@ fn prometheus_reads_the_metrics_and_answers_the_board() {
     });
     for prometheus in both {
         assert_eq!(prometheus.query("envoy_server_live{job=\"plain\"} == 1"), Ok(1));
-        assert_eq!(prometheus.query("envoy_http_downstream_rq_time_count{job=\"plain\"} > 0"), Ok(1));
+        assert_eq!(
+            prometheus.query(
+                "envoy_http_downstream_rq_time_count{job=\"plain\",envoy_http_conn_manager_prefix=\"ingress_http\"} > 0"
+            ),
+            Ok(1)
+        );
         let odd = "envoy_cluster_name=\"odd \\\"name\\\\ é\",fleet=\"b\\\"l\\\\ue\"";
         assert_eq!(prometheus.query(&format!("envoy_cluster_upstream_cx_total{{job=\"tagged\",{odd}}}")), Ok(1));
     }

@@ -141,6 +141,18 @@ fn a_certificate_of_another_name_is_a_503_that_says_so() {
 }
 
 #[test]
+fn a_certificate_of_another_hash_is_counted_so() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).start();
+    let other = authority.issue(&["origin.test"]).sha256();
+    let pinned = json!({"common_tls_context": {"validation_context": {"verify_certificate_hash": [other]}}});
+    let site = Site::start(origin.address, trusting_and(&authority, pinned));
+    site.fails_for(&["tls"]);
+    site.proxy.wait_stat("cluster.origin.ssl.fail_verify_cert_hash", 1);
+    assert_eq!(site.proxy.stats().value("cluster.origin.ssl.fail_verify_error"), 0);
+}
+
+#[test]
 fn a_certificate_of_yesterday_is_a_503_that_says_so() {
     let authority = Authority::new("authority");
     let origin = Serving::new(&authority.issue_expired(&["origin.test"])).start();

@@ -28,6 +28,9 @@ pub trait Control: Send + Sync + 'static {
     /// Who this proxy says it is, as Envoy's `Node`.
     fn node(&self) -> Value;
 
+    /// What the allocator has from the system, in bytes.
+    fn heap_size(&self) -> u64;
+
     /// The sections of `/config_dump`: objects whose `@type` names Envoy's message (`…ClustersConfigDump`). Without
     /// secrets.
     fn config_dump(&self) -> Vec<Value>;

@@ -8,6 +8,7 @@
 //! The binary implements [`Control`], calls [`Server::start`] and, at the end, [`Server::stop`].
 
 mod control;
+mod counts;
 mod endpoints;
 mod history;
 mod pretty;

@@ -4,6 +4,7 @@
 //! in chunks as the client reads them. Every limit is below.
 
 use crate::control::{Control, Served};
+use crate::counts::{Counts, Metered};
 use crate::endpoints::{Endpoint, Endpoints};
 use crate::request::{Request, parse_query};
 use crate::response::{Body, Order, Reply};
@@ -45,6 +46,8 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 pub const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
 /// How long [`Server::stop`] waits for answers that are being sent.
 pub const STOP_GRACE: Duration = Duration::from_secs(1);
+/// The admin's statistics are nobody's worker.
+const NO_WORKER: u32 = u32::MAX;
 /// How long to wait after a failed accept, mostly for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -79,9 +82,11 @@ impl Server {
             });
             match started {
                 Ok((runtime, listener)) => {
+                    let counts = Counts::new(&control.statistics().worker(NO_WORKER));
                     let endpoints = Endpoints::new(control, more);
                     let _ = tell.send(Ok(()));
-                    tokio::task::LocalSet::new().block_on(&runtime, serve(listener, Rc::new(endpoints), stopped));
+                    tokio::task::LocalSet::new()
+                        .block_on(&runtime, serve(listener, Rc::new(endpoints), counts, stopped));
                 }
                 Err(error) => {
                     let _ = tell.send(Err(error));
@@ -193,7 +198,7 @@ fn abstract_name(path: &Path) -> Option<&[u8]> {
 }
 
 /// Accepts until told to stop, then lets answers under way finish.
-async fn serve(listener: Listener, endpoints: Rc<Endpoints>, mut stopped: watch::Receiver<bool>) {
+async fn serve(listener: Listener, endpoints: Rc<Endpoints>, counts: Rc<Counts>, mut stopped: watch::Receiver<bool>) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = async {
@@ -208,7 +213,8 @@ async fn serve(listener: Listener, endpoints: Rc<Endpoints>, mut stopped: watch:
         match accepted {
             Ok((socket, peer)) => {
                 let feeds = Rc::<Cell<bool>>::default();
-                let connection = connection(socket, peer, endpoints.clone(), stopped.clone(), feeds.clone());
+                let connection =
+                    connection(socket, peer, (endpoints.clone(), counts.clone()), stopped.clone(), feeds.clone());
                 tokio::task::spawn_local(async move {
                     let _slot = slot;
                     tokio::pin!(connection);
@@ -233,17 +239,20 @@ async fn serve(listener: Listener, endpoints: Rc<Endpoints>, mut stopped: watch:
 async fn connection(
     socket: Box<dyn Socket>,
     peer: Option<SocketAddr>,
-    endpoints: Rc<Endpoints>,
+    (endpoints, counts): (Rc<Endpoints>, Rc<Counts>),
     mut stopped: watch::Receiver<bool>,
     feeds: Rc<Cell<bool>>,
 ) {
+    let counted = counts.accepted();
+    let socket = Metered { socket, counts: counts.clone() };
     let orders: Rc<RefCell<Vec<Order>>> = Rc::default();
     let of_answers = feeds.clone();
     let of_service = orders.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (endpoints, orders, feeds) = (endpoints.clone(), of_service.clone(), of_answers.clone());
+        let counts = counts.clone();
         async move {
-            let reply = answer(request, peer, &endpoints).await;
+            let reply = answer(request, peer, &endpoints, &counts).await;
             feeds.set(reply.is_feed());
             let (response, order) = reply.into_parts();
             orders.borrow_mut().extend(order);
@@ -257,7 +266,7 @@ async fn connection(
     tokio::pin!(serving);
     // An error is the client's doing: it went away, or sent no HTTP.
     tokio::select! {
-        _ = serving.as_mut() => {}
+        _ = serving.as_mut() => counted.left(),
         _ = stopped.changed() => {
             // An answer without an end is cut off.
             if !feeds.get() {
@@ -271,8 +280,14 @@ async fn connection(
     orders.into_iter().for_each(|order| order());
 }
 
-async fn answer(request: hyper::Request<Incoming>, peer: Option<SocketAddr>, endpoints: &Endpoints) -> Reply {
+async fn answer(
+    request: hyper::Request<Incoming>,
+    peer: Option<SocketAddr>,
+    endpoints: &Endpoints,
+    counts: &Counts,
+) -> Reply {
     let begun = Instant::now();
+    counts.begun();
     let (head, body) = request.into_parts();
     let from_a_page = head.headers.contains_key(header::ORIGIN);
     let accept = head.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -304,5 +319,6 @@ async fn answer(request: hyper::Request<Incoming>, peer: Option<SocketAddr>, end
         user_agent,
         duration: begun.elapsed(),
     });
+    counts.answered(reply.status(), begun.elapsed());
     reply
 }

@@ -56,6 +56,10 @@ impl Control for Process {
         json!({ "concurrency": 2, "drain_time": "600s" })
     }
 
+    fn heap_size(&self) -> u64 {
+        100 << 20
+    }
+
     fn node(&self) -> Value {
         json!({ "id": "one" })
     }
@@ -496,12 +500,19 @@ fn server_info_has_envoys_fields() {
             "uptime_all_epochs",
             "hot_restart_version",
             "command_line_options",
-            "node"
+            "node",
+            "hot_restart_initializing"
         ]
     );
     assert_eq!((&info["state"], &info["command_line_options"]["concurrency"]), (&json!("LIVE"), &json!(2)));
     assert!(info["uptime_current_epoch"].as_str().unwrap().ends_with('s'));
     let memory: Value = serde_json::from_str(&start().read("/memory").body).unwrap();
+    let keys: Vec<_> = memory.as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        ["allocated", "heap_size", "pageheap_unmapped", "pageheap_free", "total_thread_cache", "total_physical_bytes"]
+    );
+    assert_eq!(memory["heap_size"], (100 << 20).to_string());
     assert!(memory["total_physical_bytes"].as_str().unwrap().parse::<u64>().unwrap() > 1_000_000, "{memory}");
 }
 
@@ -561,22 +572,48 @@ fn stats_in_every_format() {
         fixture.read("/stats?filter=ingress.downstream_rq_t.*l&usedonly").body,
         "http.ingress.downstream_rq_total: 7\n"
     );
-    let inverted = fixture.read("/stats?filter=cluster%7Cserver%7Chttp&invert_filter").body;
+    let inverted = fixture.read("/stats?filter=cluster%7Cserver%7Chttp%7Cadmin&invert_filter").body;
     assert_eq!(inverted, "");
-    let only = fixture.read("/stats?type=Histograms&usedonly&histogram_buckets=cumulative").body;
+    let only = fixture.read("/stats?filter=ingress&type=Histograms&usedonly&histogram_buckets=cumulative").body;
     assert!(only.starts_with("http.ingress.downstream_rq_time: B0.5(0,0) B1(0,0) B5(0,1) "), "{only}");
     assert!(only.ends_with("B1.8e+06(0,1) B3.6e+06(0,1)\n"), "{only}");
-    let disjoint = fixture.read("/stats?type=Histograms&usedonly&histogram_buckets=disjoint").body;
+    let disjoint = fixture.read("/stats?filter=ingress&type=Histograms&usedonly&histogram_buckets=disjoint").body;
     assert!(disjoint.contains("B5(0,1) B10(0,0)"), "{disjoint}");
-    let json = fixture.read("/stats?format=json&filter=downstream_rq_total");
+    let json = fixture.read("/stats?format=json&filter=ingress.downstream_rq_total");
     assert_eq!(json.header("content-type"), "application/json");
     assert_eq!(json.body, r#"{"stats":[{"name":"http.ingress.downstream_rq_total","value":7}]}"#);
     let series = "# TYPE envoy_http_downstream_rq_total counter\n\
                   envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix=\"ingress\"} 7\n";
-    assert_eq!(fixture.read("/stats/prometheus?filter=downstream_rq_total").body, series);
-    assert_eq!(fixture.read("/stats?format=prometheus&filter=downstream_rq_total").body, series);
+    assert_eq!(fixture.read("/stats/prometheus?filter=ingress.downstream_rq_total").body, series);
+    assert_eq!(fixture.read("/stats?format=prometheus&filter=ingress.downstream_rq_total").body, series);
     assert_eq!(fixture.order("/reset_counters").body, "OK\n");
-    assert_eq!(fixture.read("/stats?filter=downstream_rq_total").body, "http.ingress.downstream_rq_total: 0\n");
+    assert_eq!(fixture.read("/stats?filter=ingress.downstream_rq_total").body, "http.ingress.downstream_rq_total: 0\n");
+}
+
+#[test]
+fn the_admins_own_clients_are_counted() {
+    let fixture = start();
+    assert_eq!(fixture.read("/ready").status, 200);
+    assert_eq!(fixture.read("/nowhere").status, 404);
+    let stats = fixture.read("/stats?filter=admin").body;
+    let value = |name: &str| {
+        let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.unwrap_or_else(|| panic!("no {name} in {stats}")).parse::<u64>().unwrap()
+    };
+    for (name, wanted) in [
+        ("http.admin.downstream_cx_total", 3),
+        ("http.admin.downstream_rq_total", 3),
+        ("http.admin.downstream_rq_2xx", 1),
+        ("http.admin.downstream_rq_4xx", 1),
+        ("http.admin.downstream_rq_active", 1),
+        ("listener.admin.downstream_cx_total", 3),
+        ("listener.admin.http.admin.downstream_rq_completed", 2),
+        ("listener.admin.main_thread.downstream_cx_total", 3),
+    ] {
+        assert_eq!(value(name), wanted, "{name}");
+    }
+    assert!(value("http.admin.downstream_cx_rx_bytes_total") > 50);
+    assert!(value("http.admin.downstream_cx_tx_bytes_total") > 50);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use postrider_model::{OverloadKind, OverloadRules};
-use postrider_telemetry::stats::sets::{load_shed, overload_action, overload_resource, overload_shrink};
+use postrider_telemetry::stats::sets::{load_shed, overload, overload_action, overload_resource, overload_shrink};
 use postrider_telemetry::{Block, Registry, WorkerStats, info, warning};
 use postrider_worker::{Fleet, Relief, Strain};
 
@@ -115,7 +115,14 @@ impl<'r> Watch<'r> {
 
     fn run(mut self, told: &mpsc::SyncSender<()>, stopped: &mpsc::Receiver<()>) {
         let mut pressures = Pressures::new();
+        let rounds = self.stats.block(&overload::SET, "");
+        let mut last: Option<Instant> = None;
         loop {
+            let now = Instant::now();
+            if let Some(last) = last.replace(now) {
+                let between = now.duration_since(last).as_millis();
+                rounds.record(overload::REFRESH_INTERVAL_DELAY, between.try_into().unwrap_or(u64::MAX));
+            }
             self.measure(&mut pressures);
             self.tell(&pressures);
             // Heard of the first time.

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use std::{fmt, io};
 
 use postrider_config_core::{Diagnostic, SourceFile, render};
+use postrider_config_envoy::extensions::Listed;
 use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome, RuntimeOptions};
 use postrider_config_short::Short;
@@ -260,6 +261,11 @@ fn load(input: &Input, registry: &Registry) -> Result<Outcome, ReadError> {
         ..LoadOptions::default()
     };
     Ok(postrider_config_envoy::load(&input.read()?, &options, &Kinds(registry)))
+}
+
+/// What Envoy has, too, and works here.
+pub fn offered() -> Vec<Listed> {
+    postrider_config_envoy::extensions::offered(&Kinds(&filters())).collect()
 }
 
 /// The filters, as lowering asks about them.

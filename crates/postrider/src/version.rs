@@ -1,6 +1,6 @@
 //! Which build this is.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Ours.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -44,6 +44,50 @@ pub fn json() -> Value {
         "arch": std::env::consts::ARCH,
         "os": std::env::consts::OS,
     })
+}
+
+/// The fields of Envoy's `Node` that say what runs: the version is that of the Envoy whose configuration is meant, since
+/// tools judge by it what they may ask for. `defaults` has fields, too, that say nothing.
+pub fn of_node(defaults: bool) -> Map<String, Value> {
+    let mut numbers = Map::new();
+    let parts = ["major_number", "minor_number", "patch"].into_iter().zip(ENVOY_VERSION.split('.'));
+    for (part, number) in parts {
+        let number = number.parse::<u32>().unwrap_or_default();
+        if defaults || number != 0 {
+            numbers.insert(part.into(), json!(number));
+        }
+    }
+    let build = json!({
+        "version": numbers,
+        "metadata": {
+            "revision.sha": COMMIT.unwrap_or(UNKNOWN_COMMIT),
+            "revision.status": if COMMIT.is_some() { "Clean" } else { "Distribution" },
+            "build.type": if cfg!(debug_assertions) { "DEBUG" } else { "RELEASE" },
+            "ssl.version": "rustls",
+            "postrider.version": VERSION,
+        },
+    });
+    let mut extensions: Vec<Value> = Vec::new();
+    for offered in crate::config::offered() {
+        let is_same = |known: &&mut Value| known["name"] == offered.name && known["category"] == offered.category;
+        if let Some(types) = extensions.last_mut().filter(is_same).and_then(|known| known["type_urls"].as_array_mut()) {
+            types.push(json!(offered.type_name));
+            continue;
+        }
+        let mut extension = json!({"name": offered.name, "category": offered.category});
+        if defaults {
+            extension["type_descriptor"] = json!("");
+            extension["disabled"] = json!(false);
+        }
+        extension["type_urls"] = json!([offered.type_name]);
+        extensions.push(extension);
+    }
+    let fields = [
+        ("user_agent_name", json!("postrider")),
+        ("user_agent_build_version", build),
+        ("extensions", json!(extensions)),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[cfg(test)]

@@ -37,12 +37,14 @@ use underway::Underway;
 
 /// Sends `call` to `cluster`.
 pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) -> CallHandle {
+    worker.count_call();
     let task = tokio::task::spawn_local(run(worker, cluster, call));
     CallHandle::new(move || task.abort())
 }
 
 /// Sends a request to `cluster` whose body and answer travel in pieces.
 pub(crate) fn open(worker: Rc<Worker>, cluster: Rc<Cluster>, open: CallOpen) -> CallStream {
+    worker.count_call();
     let CallOpen { head, body, ended, timeout, wake, .. } = open;
     let framing = match head.fields.get(HeaderId::ContentLength) {
         _ if ended && body.is_empty() => None,
@@ -68,6 +70,7 @@ pub(crate) fn mirror(
     copied: Copied,
     timeout: Option<Duration>,
 ) {
+    worker.count_call();
     tokio::task::spawn_local(async move {
         // Whether it went well, the cluster's counters tell.
         let outcome = ask(&worker, &cluster, &head, Payload::Fed(&copied), timeout).await;

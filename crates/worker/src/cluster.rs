@@ -20,7 +20,7 @@ use postrider_telemetry::Block;
 use postrider_telemetry::stats::OWN_ROOT;
 use postrider_telemetry::stats::sets::{
     cluster as stat, cluster_alternative, cluster_health, cluster_http2, cluster_manager, cluster_outlier,
-    cluster_sizes, cluster_subsets, cluster_timeout_budget, cluster_transport, cluster_zones,
+    cluster_single_hosts, cluster_sizes, cluster_subsets, cluster_timeout_budget, cluster_transport, cluster_zones,
 };
 use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Random, Surroundings};
 
@@ -96,6 +96,8 @@ pub(crate) struct Cluster {
     is_counted: Cell<bool>,
     /// Where hosts are known by their labels.
     subset_stats: OnceCell<Rc<Block>>,
+    /// Where a subset was to have one host and there were more.
+    single_host_stats: OnceCell<Rc<Block>>,
     /// Where it is known in which zone the proxy stands.
     zone_stats: OnceCell<Rc<Block>>,
     /// Made with the first try, where they are wanted.
@@ -128,6 +130,7 @@ impl Cluster {
             outlier_stats: OnceCell::new(),
             is_counted: Cell::new(!plan.initial.0.is_empty()),
             subset_stats: OnceCell::new(),
+            single_host_stats: OnceCell::new(),
             zone_stats: OnceCell::new(),
             socket_options: io::system_options(&plan.model.upstream.socket_options).into(),
             sources: plan.model.upstream.sources.iter().map(Source::new).collect(),
@@ -326,23 +329,24 @@ impl Cluster {
 
     /// Those of endpoints that are not among these hosts: counted by the first worker.
     fn count_transports(&self, endpoints: &[Arc<Endpoint>], known: &[Rc<Host>], worker: &Worker) {
-        if worker.id == 0 && !self.plan.transports.is_empty() {
+        // Of hosts that stay what they are, readers know the number.
+        let counts = !self.plan.transports.is_empty() || !matches!(self.plan.model.discovery, Discovery::Static(_));
+        if worker.id == 0 && counts {
             let is_new = |endpoint: &&Arc<Endpoint>| !known.iter().any(|host| host.endpoint == **endpoint);
             let new = endpoints.iter().filter(is_new);
             new.for_each(|endpoint| self.count_transport(endpoint, endpoint.metadata.as_deref(), worker));
         }
     }
 
-    /// Where there is a choice of transports: connections to this endpoint will have theirs by what is said `about` it.
+    /// Connections to this endpoint will have their transport by what is said `about` it.
     #[cold]
     pub(crate) fn count_transport(&self, endpoint: &Endpoint, about: Option<&Metadata>, worker: &Worker) {
         let model = &self.plan.model;
-        if model.transports.is_empty() {
-            return;
-        }
         let index = model.transport_for(about, endpoint.place.as_deref());
-        let name = index.and_then(|index| Some(model.transports.get(index)?.name.as_str()));
-        let prefix = transport_prefix(&self.stat_prefix(), name);
+        let Some(transport) = index.and_then(|index| model.transports.get(index)) else {
+            return self.stats(worker).inc(stat::DEFAULT_TRANSPORT);
+        };
+        let prefix = transport_prefix(&self.stat_prefix(), &transport.name);
         worker.stats.block(&cluster_transport::SET, &prefix).inc(cluster_transport::TOTAL_MATCH_COUNT);
     }
 
@@ -432,12 +436,16 @@ impl Cluster {
         let Some(counts) = self.hosts.take_subset_counts() else { return };
         let stats = self.subset_stats.get_or_init(|| worker.stats.block(&cluster_subsets::SET, &self.stat_prefix()));
         stats.gauge_set(cluster_subsets::ACTIVE, counts.active);
-        stats.gauge_set(cluster_subsets::DUPLICATE, counts.duplicates);
         stats.add(cluster_subsets::CREATED, counts.created);
         stats.add(cluster_subsets::REMOVED, counts.removed);
         stats.add(cluster_subsets::SELECTED, counts.selected);
         stats.add(cluster_subsets::FALLBACK, counts.fallback);
         stats.add(cluster_subsets::FALLBACK_PANIC, counts.fallback_panic);
+        if counts.duplicates > 0 || self.single_host_stats.get().is_some() {
+            let set = &cluster_single_hosts::SET;
+            let stats = self.single_host_stats.get_or_init(|| worker.stats.block(set, &self.stat_prefix()));
+            stats.gauge_set(cluster_single_hosts::DUPLICATE, counts.duplicates);
+        }
     }
 
     /// A connection ends whose peer answers no PING.
@@ -460,9 +468,9 @@ impl Drop for Cluster {
     }
 }
 
-/// What the choice of a transport is counted by; `None` is the cluster's own.
-pub fn transport_prefix(cluster: &str, name: Option<&str>) -> String {
-    format!("{cluster}.{}", stat_name(name.unwrap_or("default")))
+/// What the choice of a transport with a name is counted by.
+pub fn transport_prefix(cluster: &str, name: &str) -> String {
+    format!("{cluster}.{}", stat_name(name))
 }
 
 fn stat_prefix(plan: &ClusterPlan) -> String {

@@ -27,6 +27,8 @@ use crate::worker::Worker;
 pub struct Fleet {
     senders: Vec<mpsc::Sender<Message>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Workers that stay on one processor.
+    pinned: Arc<AtomicUsize>,
     state: Mutex<State>,
 }
 
@@ -106,12 +108,15 @@ impl Fleet {
     pub fn start(count: usize, pin: bool, registry: &Registry) -> io::Result<Fleet> {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count.max(1)).map(|_| mpsc::channel(MAILBOX)).unzip();
         let mut threads = Vec::new();
+        let pinned = Arc::new(AtomicUsize::new(0));
         for (index, receiver) in receivers.into_iter().enumerate() {
-            let (registry, peers) = (registry.clone(), senders.clone());
+            let (registry, peers, of_thread) = (registry.clone(), senders.clone(), pinned.clone());
             let id = u32::try_from(index).unwrap_or_default();
             let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-                if pin && let Err(error) = postrider_sys::pin_to_cpu(index) {
-                    eprintln!("worker {index} cannot be pinned to a processor: {error}");
+                match pin.then(|| postrider_sys::pin_to_cpu(index)) {
+                    None => {}
+                    Some(Ok(())) => _ = of_thread.fetch_add(1, Relaxed),
+                    Some(Err(error)) => eprintln!("worker {index} cannot be pinned to a processor: {error}"),
                 }
                 if let Err(error) = Worker::run(id, registry.worker(id), peers, receiver) {
                     eprintln!("worker {index} cannot start: {error}");
@@ -119,11 +124,16 @@ impl Fleet {
             })?;
             threads.push(thread);
         }
-        Ok(Fleet { senders, threads: Mutex::new(threads), state: Mutex::default() })
+        Ok(Fleet { senders, threads: Mutex::new(threads), pinned, state: Mutex::default() })
     }
 
     pub fn workers(&self) -> usize {
         self.senders.len()
+    }
+
+    /// Of them, how many stay on one processor.
+    pub fn pinned(&self) -> usize {
+        self.pinned.load(Relaxed)
     }
 
     /// The plan in force.

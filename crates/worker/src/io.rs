@@ -30,7 +30,7 @@ mod tls;
 
 pub(crate) use bridged::Bridged;
 pub(crate) use filtered::{Filtered, Service};
-pub(crate) use session::{with_client, with_upstream};
+pub(crate) use session::{agreed, with_client, with_upstream};
 pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
 
 use crate::h2;

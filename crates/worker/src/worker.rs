@@ -12,9 +12,9 @@ use postrider_filter_api::{Host, Moment, Place, Remote};
 use postrider_h1::HeadScan;
 use postrider_http::{Decimal, FieldLine, Fields, HeaderId};
 use postrider_model::{AccessLogSink, LogService, Node};
-use postrider_telemetry::WorkerStats;
 use postrider_telemetry::access_log::{LogBuffer, LogFile};
-use postrider_telemetry::stats::sets::cluster as cluster_stat;
+use postrider_telemetry::stats::sets::{CALLS, cluster as cluster_stat, http_calls};
+use postrider_telemetry::{Block, WorkerStats};
 use postrider_upstream::{Home, Random, Zone};
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
@@ -77,6 +77,8 @@ pub(crate) struct Worker {
     pub(crate) log_plugins: PluginLogs,
     /// What runs without any listener.
     services: Services,
+    /// Of calls, once there was one.
+    calls: OnceCell<Rc<Block>>,
     /// What carries statistics to their sinks.
     carriers: RefCell<Vec<JoinHandle<()>>>,
     /// For streams of HTTP/2.
@@ -158,6 +160,7 @@ impl Worker {
             node: RefCell::default(),
             cluster_epoch: Cell::new(0),
             home: Rc::default(),
+            calls: OnceCell::new(),
             local_cluster: RefCell::default(),
             clusters: RefCell::default(),
             warming: RefCell::default(),
@@ -465,6 +468,11 @@ impl Worker {
         let local = self.local_cluster.borrow();
         let cluster = local.as_ref().and_then(|name| self.clusters.borrow().get(name).cloned());
         cluster.map_or(0, |cluster| cluster.hosts.members().all)
+    }
+
+    /// A call begins, of a filter or of another part of the proxy.
+    pub(crate) fn count_call(&self) {
+        self.calls.get_or_init(|| self.stats.block(&http_calls::SET, CALLS)).inc(http_calls::RQ_TOTAL);
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Option<Rc<Cluster>> {

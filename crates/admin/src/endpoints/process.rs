@@ -32,6 +32,7 @@ pub(super) fn server_info(control: &dyn Control, _: &Request) -> Reply {
         "hot_restart_version": NO_HOT_RESTART,
         "command_line_options": control.command_line_options(),
         "node": control.node(),
+        "hot_restart_initializing": false,
     }))
 }
 
@@ -44,12 +45,18 @@ pub(super) fn hot_restart_version(_: &dyn Control, _: &Request) -> Reply {
     Reply::text(NO_HOT_RESTART)
 }
 
-/// Envoy's fields as far as the system tells them; what only Envoy's own allocator knows is left out.
-pub(super) fn memory(_: &dyn Control, _: &Request) -> Reply {
+/// Envoy's fields. This allocator has no pages that it keeps without memory behind them, and no caches beside the pages of
+/// each thread.
+pub(super) fn memory(control: &dyn Control, _: &Request) -> Reply {
+    let heap = control.heap_size();
     match Memory::now() {
         // Envoy's message has 64-bit numbers, which JSON protobuf writes as strings.
         Some(memory) => Reply::json(&json!({
             "allocated": memory.anonymous.to_string(),
+            "heap_size": heap.to_string(),
+            "pageheap_unmapped": "0",
+            "pageheap_free": heap.saturating_sub(memory.anonymous).to_string(),
+            "total_thread_cache": "0",
             "total_physical_bytes": memory.resident.to_string(),
         })),
         None => Reply::json(&Value::Object(Default::default())),

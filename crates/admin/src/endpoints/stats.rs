@@ -3,6 +3,7 @@
 use super::process::{Memory, uptime};
 use super::stats_page;
 use crate::control::Control;
+use crate::counts::ADMIN;
 use crate::request::Request;
 use crate::response::{Content, Reply};
 use crate::status::ServerState;
@@ -12,7 +13,7 @@ use postrider_telemetry::render::{
     self, DefaultTags, HistogramText, Kinds, PrometheusForm, Query, TagRule, TagValue, Tagger,
 };
 use postrider_telemetry::stats::ScopeValues;
-use postrider_telemetry::stats::sets::{listener, server};
+use postrider_telemetry::stats::sets::{cluster, cluster_http1, listener, server};
 use regex::Regex;
 
 pub(super) const PARAMETERS: &[(&str, &str)] = &[
@@ -175,12 +176,22 @@ pub fn statistics(control: &dyn Control) -> Vec<ScopeValues> {
     known.push(process);
     let mut values = control.statistics().read(&known);
     count_connections(&mut values);
+    add_codecs(&mut values);
     values
 }
 
-/// Connections that listeners have together.
+/// What a codec of HTTP/1 tells of a cluster is there, as in Envoy, from the cluster's first connection on.
+fn add_codecs(values: &mut Vec<ScopeValues>) {
+    let total = |scope: &ScopeValues| *scope.set == cluster::SET && scope.counter(cluster::UPSTREAM_CX_HTTP1_TOTAL) > 0;
+    let has = |name: &str| values.iter().any(|scope| *scope.set == cluster_http1::SET && scope.prefix == name);
+    let used = values.iter().filter(|scope| total(scope) && !has(&scope.prefix));
+    let codecs: Vec<ScopeValues> = used.map(|scope| ScopeValues::zeros(&cluster_http1::SET, &scope.prefix)).collect();
+    values.extend(codecs);
+}
+
+/// Connections that listeners have together, without those of the admin.
 fn count_connections(values: &mut [ScopeValues]) {
-    let of_listeners = values.iter().filter(|scope| *scope.set == listener::SET);
+    let of_listeners = values.iter().filter(|scope| *scope.set == listener::SET && scope.prefix != ADMIN);
     let total = of_listeners.map(|scope| scope.gauge(listener::DOWNSTREAM_CX_ACTIVE)).fold(0, u64::wrapping_add);
     if let Some(process) = values.iter_mut().find(|scope| *scope.set == server::SET) {
         process.set_gauge(server::TOTAL_CONNECTIONS, total);

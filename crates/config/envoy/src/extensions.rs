@@ -78,6 +78,30 @@ pub fn standing(type_name: &str, filters: &dyn crate::lower::FilterKinds) -> Sta
     }
 }
 
+/// An extension as Envoy lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub category: &'static str,
+    pub name: &'static str,
+    /// The full name of its configuration's type.
+    pub type_name: &'static str,
+}
+
+/// What Envoy 1.40 lists of itself, a line for each type: category, name, type.
+const LISTED: &str = include_str!("extensions-1.40.txt");
+
+/// Of what Envoy lists, what works here, in the order of its categories.
+pub fn offered(filters: &dyn crate::lower::FilterKinds) -> impl Iterator<Item = Listed> {
+    listed().filter(|listed| standing(listed.type_name, filters) == Standing::Supported)
+}
+
+fn listed() -> impl Iterator<Item = Listed> {
+    LISTED.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        Some(Listed { category: words.next()?, name: words.next()?, type_name: words.next()? })
+    })
+}
+
 /// The command of Envoy that `text` starts with (`%NAME%`, `%NAME(…)%`), when our formats do not have it.
 pub(crate) fn known_command(text: &str) -> Option<&'static str> {
     let name = text.strip_prefix('%')?;
@@ -125,6 +149,19 @@ mod tests {
         assert_eq!(of("envoy.extensions.filters.http.lua.v3.Lua"), Standing::Known);
         assert_eq!(of("envoy.extensions.filters.http.golang.v3alpha.Config"), Standing::Known);
         assert_eq!(of("acme.Filter"), Standing::Unknown);
+    }
+
+    #[test]
+    fn what_envoy_lists_is_offered_where_it_works() {
+        assert!(
+            listed().count() > 300
+                && listed().all(|listed| standing(listed.type_name, &|_: &str| false) != Standing::Unknown)
+        );
+        let offered: Vec<Listed> = offered(&|kind: &str| kind.ends_with(".BasicAuth")).collect();
+        let has = |category: &str, name: &str| offered.iter().any(|it| (it.category, it.name) == (category, name));
+        assert!(has("envoy.filters.http", "envoy.filters.http.basic_auth"));
+        assert!(has("envoy.filters.network", "envoy.filters.network.http_connection_manager"));
+        assert!(!has("envoy.filters.network", "envoy.filters.network.mongo_proxy"));
     }
 
     #[test]

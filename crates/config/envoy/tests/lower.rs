@@ -571,12 +571,24 @@ fn a_filters_own_error_points_into_the_file() {
 #[test]
 fn the_dump_has_envoys_sections() {
     let outcome = outcome("accepted.yaml", include_str!("lower/accepted.yaml"));
-    let sections = outcome.dump().sections("2026-01-01T00:00:00Z");
+    let build = serde_json::Map::from_iter([("user_agent_name".to_owned(), "postrider".into())]);
+    let sections = outcome.dump().sections("2026-01-01T00:00:00Z", build);
     let names: Vec<&str> = sections.iter().map(|s| s["@type"].as_str().unwrap().rsplit('.').next().unwrap()).collect();
-    assert_eq!(names, ["BootstrapConfigDump", "ClustersConfigDump", "ListenersConfigDump", "RoutesConfigDump"]);
+    assert_eq!(
+        names,
+        [
+            "BootstrapConfigDump",
+            "ClustersConfigDump",
+            "ListenersConfigDump",
+            "ScopedRoutesConfigDump",
+            "RoutesConfigDump",
+            "SecretsConfigDump"
+        ]
+    );
+    assert_eq!(sections[0]["bootstrap"]["node"]["user_agent_name"], "postrider");
     assert_eq!(sections[1]["static_clusters"][0]["cluster"]["name"], "one");
     assert_eq!(sections[2]["static_listeners"][0]["listener"]["name"], "web");
-    assert_eq!(sections[3]["static_route_configs"][0]["route_config"]["name"], "r");
+    assert_eq!(sections[4]["static_route_configs"][0]["route_config"]["name"], "r");
 }
 
 #[test]

@@ -215,6 +215,7 @@ fn set_of(sort: Sort, name: &str) -> Option<&'static StatSet> {
         cells,
         histograms,
         codes: &[],
+        unchanging: &[],
         sums: construct::sums(&[]),
         id: construct::set_id(&format!("golang::{sort:?}::{name}")),
     }));

@@ -141,6 +141,7 @@ fn set_of(sort: Sort, runtime: &'static str, prefix: &str, name: &str) -> Option
         cells,
         histograms,
         codes: &[],
+        unchanging: &[],
         sums: construct::sums(&[]),
         id: construct::set_id(&unique),
     }));

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use postrider_admin::EndpointStatus;
 use postrider_model::{
-    Address, Cluster, ConnectionHandler, Discovery, EndpointHealth, Listener, LoadBalancing, LogOutput, Priority,
-    StatsSink,
+    Address, CheckKind, Cluster, ConnectionHandler, Discovery, EndpointHealth, HealthCheck, Listener, LoadBalancing,
+    LogOutput, Priority, StatsSink,
 };
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_telemetry::{KnownScope, ScopeTags};
@@ -16,6 +16,9 @@ use postrider_upstream::{Limited, TableSizes};
 use postrider_worker::{ClusterPlan, Plan, TlsPlace, named_check_prefix, transport_prefix};
 
 use crate::certificates;
+
+/// The action of overload that resets streams; Envoy shows its count whether or not it is configured.
+const RESETTING: &str = "envoy.overload_actions.reset_high_memory_stream";
 
 /// Days until the first certificate ends, where there is none: as Envoy says it.
 const NO_CERTIFICATE: u64 = u32::MAX as u64;
@@ -29,9 +32,13 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
         KnownScope::new(&sets::listener_manager::SET, ""),
         KnownScope::new(&sets::runtime::SET, ""),
         KnownScope::new(&sets::http1::SET, ""),
+        KnownScope::new(&sets::http_calls::SET, sets::CALLS),
+        KnownScope::new(&sets::overload::SET, ""),
+        KnownScope::new(&sets::overload_reset::SET, RESETTING),
         KnownScope::new(&sets::filesystem::SET, ""),
         KnownScope::new(&sets::access_log::SET, ""),
     ];
+    scopes.extend(of_threads(plan, workers));
     if plan.access_logs().any(|log| matches!(log.output, LogOutput::Entries(_))) {
         scopes.push(KnownScope::new(&sets::grpc_access_log::SET, ""));
     }
@@ -65,11 +72,9 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
                     let stat_prefix = scope_of_address(&http.stat_prefix);
                     let of_listener = format!("{prefix}.http.{stat_prefix}");
                     scopes.push(KnownScope::new(&sets::listener_http::SET, of_listener));
-                    if let Some(tracing) = &http.tracing {
-                        scopes.push(KnownScope::new(&sets::http_tracing::SET, format!("{stat_prefix}.tracing")));
-                        if tracing.tracer.is_some() {
-                            scopes.push(KnownScope::new(&sets::tracing_opentelemetry::SET, ""));
-                        }
+                    scopes.push(KnownScope::new(&sets::http_tracing::SET, format!("{stat_prefix}.tracing")));
+                    if http.tracing.as_ref().is_some_and(|tracing| tracing.tracer.is_some()) {
+                        scopes.push(KnownScope::new(&sets::tracing_opentelemetry::SET, ""));
                     }
                     if http.measures_routes {
                         scopes.push(KnownScope::new(&sets::http_routes::SET, stat_prefix.clone()));
@@ -82,6 +87,10 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
                 ConnectionHandler::Echo | ConnectionHandler::Say(_) | ConnectionHandler::Filters => {}
             }
         }
+        if listener.filter_chains.iter().chain(&listener.default_filter_chain).any(|chain| chain.tls.is_some()) {
+            scopes.push(KnownScope::new(&sets::listener_ssl::SET, prefix.clone()));
+        }
+        scopes.push(KnownScope::new(&sets::listener_discovery::SET, prefix.clone()));
         scopes.push(KnownScope::new(&sets::listener::SET, prefix));
     }
     scopes.extend(groups(plan).into_iter().map(|prefix| KnownScope::new(&sets::group::SET, prefix)));
@@ -90,8 +99,19 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     scopes.extend(plan.clusters.iter().flat_map(|cluster| remaining(cluster)));
     let watched = plan.clusters.iter().filter(|cluster| cluster.model.outliers.is_some());
     scopes.extend(watched.map(|cluster| KnownScope::new(&sets::cluster_outlier::SET, cluster_prefix(&cluster.model))));
-    let divided = plan.clusters.iter().filter(|cluster| cluster.model.balancing.subsets.is_some());
-    scopes.extend(divided.map(|cluster| KnownScope::new(&sets::cluster_subsets::SET, cluster_prefix(&cluster.model))));
+    for cluster in &plan.clusters {
+        let prefix = cluster_prefix(&cluster.model);
+        let checks = &cluster.model.health.checks;
+        let sets = [
+            (true, &sets::cluster_subsets::SET),
+            (true, &sets::cluster_zones::SET),
+            (cluster.model.balancing.subsets.is_some(), &sets::cluster_single_hosts::SET),
+            (cluster.each_transport().any(|transport| transport.tls.is_some()), &sets::cluster_ssl::SET),
+            (checks.iter().any(is_in_http1), &sets::cluster_http1::SET),
+        ];
+        let there = sets.into_iter().filter(|(there, _)| *there);
+        scopes.extend(there.map(|(_, set)| KnownScope::new(set, prefix.clone())));
+    }
     let measuring = plan.clusters.iter().filter(|cluster| cluster.model.measures.is_of_tries());
     for cluster in measuring {
         let (measures, prefix) = (cluster.model.measures, cluster_prefix(&cluster.model));
@@ -104,9 +124,8 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     }
     for cluster in plan.clusters.iter().filter(|cluster| !cluster.transports.is_empty()) {
         let (prefix, named) = (cluster_prefix(&cluster.model), cluster.model.transports.iter());
-        let names = std::iter::once(None).chain(named.map(|transport| Some(transport.name.as_str())));
-        let known = |name| KnownScope::new(&sets::cluster_transport::SET, transport_prefix(&prefix, name));
-        scopes.extend(names.map(known));
+        let known = |name: &str| KnownScope::new(&sets::cluster_transport::SET, transport_prefix(&prefix, name));
+        scopes.extend(named.map(|transport| known(&transport.name)));
     }
     let introduces = |cluster: &ClusterPlan| cluster.each_transport().any(|transport| transport.proxy_header.is_some());
     let introducing = plan.clusters.iter().filter(|cluster| introduces(cluster));
@@ -126,6 +145,25 @@ pub fn known(plan: &Plan, listeners: &[(String, Vec<Address>)], workers: usize) 
     let plugins = super::plugins::scope_names(plan).into_iter();
     scopes.extend(plugins.map(|plugin| KnownScope::new(&postrider_filter_plugin::stat::plugin::SET, plugin)));
     scopes
+}
+
+/// What there is of each thread.
+fn of_threads(plan: &Plan, workers: usize) -> Vec<KnownScope> {
+    let threads = || std::iter::once("main_thread".to_owned()).chain((0..workers).map(|at| format!("worker_{at}")));
+    let all = ["main_thread", "workers"].map(str::to_owned).into_iter();
+    let watched = all.chain(threads().map(|thread| format!("server.{thread}")));
+    let watched = watched.map(|thread| KnownScope::new(&sets::watchdog::SET, thread));
+    let clusters = (sets::clusters_of_thread::CLUSTERS_INFLATED, plan.clusters.len() as u64);
+    let of_clusters = threads().map(|thread| KnownScope {
+        computed: vec![clusters],
+        ..KnownScope::new(&sets::clusters_of_thread::SET, thread)
+    });
+    watched.chain(of_clusters).collect()
+}
+
+/// Whether a health check has a codec of HTTP/1.
+fn is_in_http1(check: &HealthCheck) -> bool {
+    matches!(&check.kind, CheckKind::Http(http) if !http.http2)
 }
 
 /// The prefixes of what requests count in beside their clusters.
@@ -154,6 +192,7 @@ fn of_server(plan: &Plan) -> KnownScope {
         (DAYS_UNTIL_FIRST_CERT_EXPIRING, days),
         (SECONDS_UNTIL_FIRST_OCSP_RESPONSE_EXPIRING, certificates::seconds_until_first_response_ends(plan, now)),
         (MEMORY_HEAP_SIZE, postrider_sys::heap_size()),
+        (HOT_RESTART_GENERATION, 1),
     ];
     scope
 }
@@ -193,10 +232,15 @@ pub fn cluster_prefix(cluster: &Cluster) -> String {
     scope_of_address(cluster.stat_name.as_deref().unwrap_or(&cluster.name))
 }
 
-/// What is no longer in force and still has connections: so many listeners, and so many filter chains of others.
-pub fn of_draining((listeners, chains): (usize, usize)) -> KnownScope {
+/// What is no longer in force and still has connections: so many listeners, and so many filter chains of others. And how
+/// many workers stay on one processor.
+pub fn of_listeners((listeners, chains): (usize, usize), pinned: usize) -> KnownScope {
     use sets::listener_manager::*;
-    let computed = vec![(TOTAL_LISTENERS_DRAINING, listeners as u64), (TOTAL_FILTER_CHAINS_DRAINING, chains as u64)];
+    let computed = vec![
+        (TOTAL_LISTENERS_DRAINING, listeners as u64),
+        (TOTAL_FILTER_CHAINS_DRAINING, chains as u64),
+        (WORKERS_PINNED, pinned as u64),
+    ];
     KnownScope { computed, ..KnownScope::new(&SET, "") }
 }
 
@@ -303,6 +347,9 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
     }
     // The hosts that a cluster begins with are its first change; what comes later the first worker counts.
     scope.counted = vec![(MEMBERSHIP_CHANGE, u64::from(!cluster.initial.0.is_empty()))];
+    if let (Discovery::Static(endpoints), true) = (&cluster.model.discovery, cluster.transports.is_empty()) {
+        scope.counted.push((DEFAULT_TRANSPORT, endpoints.len() as u64));
+    }
     let open = |priority, kind| {
         let breaker = cluster.breakers.breaker(priority, kind);
         let limit = match kind {

@@ -10,7 +10,8 @@ use postrider_admin::{
     PluginStatus, RateComparison, RuntimeStatus, Served, ServerState, TlsContextStatus,
 };
 use postrider_config_envoy::{Dump, Runtime};
-use postrider_model::{Admin, EndpointHealth, Snapshot, StatsRules, StringMatch};
+use postrider_filter_plugin::json::to_json;
+use postrider_model::{Admin, EndpointHealth, Snapshot, StatsRules, StringMatch, Value as Metadata};
 use postrider_telemetry::intervals::{Interval, Intervals};
 use postrider_telemetry::{KnownScope, Registry};
 use postrider_worker::{Fleet, HostReport, Report};
@@ -166,17 +167,31 @@ impl Control for State {
 
     fn node(&self) -> Value {
         let node = self.snapshot().map(|snapshot| snapshot.node.clone()).unwrap_or_default();
-        let mut shown = json!({"id": node.id, "cluster": node.cluster, "user_agent_name": "postrider"});
+        let mut shown = json!({"id": node.id, "cluster": node.cluster});
+        if let Metadata::Map(_) = node.metadata {
+            shown["metadata"] = to_json(&node.metadata);
+        }
         let is_somewhere = [&node.region, &node.zone, &node.sub_zone].into_iter().any(|part| !part.is_empty());
         if is_somewhere {
             shown["locality"] = json!({"region": node.region, "zone": node.zone, "sub_zone": node.sub_zone});
         }
+        if let Value::Object(shown) = &mut shown {
+            shown.extend(crate::version::of_node(true));
+            for list in ["client_features", "listening_addresses"] {
+                shown.insert(list.into(), json!([]));
+            }
+            shown.insert("dynamic_parameters".into(), json!({}));
+        }
         shown
+    }
+
+    fn heap_size(&self) -> u64 {
+        postrider_sys::heap_size()
     }
 
     fn config_dump(&self) -> Vec<Value> {
         let Some(current) = self.current() else { return Vec::new() };
-        current.dump.sections(&rfc3339(current.since))
+        current.dump.sections(&rfc3339(current.since), crate::version::of_node(false))
     }
 
     fn clusters(&self) -> Vec<ClusterStatus> {
@@ -235,7 +250,7 @@ impl Control for State {
                     Some(scopes::of_lookups(&cluster.model, &lookups))
                 });
                 known.extend(looked_up);
-                known.push(scopes::of_draining(self.fleet.draining()));
+                known.push(scopes::of_listeners(self.fleet.draining(), self.fleet.pinned()));
                 known.extend(self.reported_scopes());
                 known
             }

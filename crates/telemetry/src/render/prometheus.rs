@@ -123,7 +123,7 @@ fn plan(scopes: &Scopes) -> (Vec<Family>, Vec<Entry>, Vec<String>) {
     for (at, family) in families.iter().enumerate() {
         let set = family.forms.set;
         let mut add = |kind, stat| entries.push(Entry { kind, family: at as u32, stat });
-        for (cell, stat) in set.cells.iter().enumerate() {
+        for (cell, stat) in set.shown().enumerate() {
             let kind = if stat.kind.is_counter() { Type::Counter } else { Type::Gauge };
             add(kind, Stat::Cell(cell as u16));
         }
@@ -147,10 +147,10 @@ fn order(families: &[Family], a: &Entry, b: &Entry) -> Ordering {
 
 impl Forms {
     fn new(set: &'static StatSet) -> Self {
-        let without_tag = |stem: &str| tags::without(stem, tags::response_code(stem, None).as_slice());
+        let without_tag = |stem: &str| tags::without(stem, tags::within(set.root, stem, None).as_slice());
         Self {
             set,
-            cells: set.cells.iter().map(|stat| without_tag(stat.name)).collect(),
+            cells: set.shown().map(|stat| without_tag(stat.name)).collect(),
             codes: set.codes.iter().map(|stem| stem.strip_suffix('_').unwrap_or(stem).to_owned()).collect(),
         }
     }
@@ -227,7 +227,8 @@ impl Prometheus {
             let values = &self.scopes.scopes[at as usize].values;
             match entry.stat {
                 Stat::Cell(cell) => {
-                    let lazy = family.forms.set.cells[cell as usize].kind == Kind::LazyCounter;
+                    let stat = family.forms.set.shown_at(cell as usize);
+                    let lazy = stat.is_some_and(|stat| stat.kind == Kind::LazyCounter);
                     if values.cell(cell as usize) != 0 || !(lazy || self.query.used_only) {
                         out.push((at, Series::Cell(cell)));
                     }
@@ -253,11 +254,12 @@ impl Prometheus {
     /// Those of the scope, after that for a status.
     fn labels(&self, (scope, series): At) -> Cow<'_, str> {
         let of_scope = &self.labels[scope as usize];
-        let (stem, code) = self.scopes.scopes[scope as usize].stem(series);
+        let scope = &self.scopes.scopes[scope as usize];
+        let (set, (stem, code)) = (scope.values.set, scope.stem(series));
         let own = match (series, code) {
             (Series::Histogram(_), _) => None,
             (_, Some(code)) => stem.strip_suffix('_').map(|_| tags::pair("envoy.response_code", &code.to_string())),
-            (_, None) => tags::response_code(stem, None).map(|cut| tags::pair(cut.tag, &stem[cut.value])),
+            (_, None) => tags::within(set.root, stem, None).map(|cut| tags::pair(cut.tag, &stem[cut.value])),
         };
         match own {
             None => Cow::Borrowed(of_scope),

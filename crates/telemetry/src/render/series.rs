@@ -113,7 +113,7 @@ impl Scope {
     /// What [`Kinds`], laziness and `usedonly` leave of the counters and gauges.
     pub(super) fn cells(&self, query: &Query) -> Vec<Series> {
         let mut out = Vec::new();
-        for (cell, stat) in self.values.set.cells.iter().enumerate() {
+        for (cell, stat) in self.values.set.shown().enumerate() {
             let unused = self.values.cell(cell) == 0;
             let hidden = unused && (query.used_only || stat.kind == Kind::LazyCounter);
             if !hidden && query.kinds.cells(stat.kind.is_counter()) {
@@ -142,7 +142,7 @@ impl Scope {
     pub(super) fn stem(&self, series: Series) -> (&'static str, Option<u16>) {
         let set = self.values.set;
         match series {
-            Series::Cell(cell) => (set.cells.get(cell as usize).map_or("", |stat| stat.name), None),
+            Series::Cell(cell) => (set.shown_at(cell as usize).map_or("", |stat| stat.name), None),
             Series::Histogram(at) => (set.histograms.get(at as usize).map_or("", |stat| stat.name), None),
             Series::Code(at) => match self.values.codes.get(at as usize) {
                 Some(&(family, code, _)) => (set.codes.get(family as usize).copied().unwrap_or(""), Some(code)),

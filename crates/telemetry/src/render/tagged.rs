@@ -23,7 +23,7 @@ pub(super) fn tagged(values: Vec<ScopeValues>, query: Query, tagger: Tagger, for
             let kind = match series {
                 Series::Histogram(_) => Type::Histogram,
                 Series::Code(_) => Type::Counter,
-                Series::Cell(cell) => match scope.values.set.cells.get(cell as usize) {
+                Series::Cell(cell) => match scope.values.set.shown_at(cell as usize) {
                     Some(stat) if !stat.kind.is_counter() => Type::Gauge,
                     _ => Type::Counter,
                 },

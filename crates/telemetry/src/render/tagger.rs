@@ -65,7 +65,7 @@ impl Tagger {
         code: Option<u16>,
     ) -> Tagged {
         let mut cuts = tags::scope(scope);
-        cuts.extend(tags::response_code(stem, code).map(|cut| cut.moved(scope.len())));
+        cuts.extend(tags::within(scope, stem, code).map(|cut| cut.moved(scope.len())));
         if let DefaultTags::Only(names) = &self.defaults {
             cuts.retain(|cut| names.iter().any(|name| name == cut.tag));
         }

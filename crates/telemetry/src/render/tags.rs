@@ -39,6 +39,7 @@ pub(crate) fn scope(name: &str) -> Vec<Cut> {
         Some(("vhost", _)) => virtual_host(name, &mut cuts),
         Some(("tcp", _)) => _ = part(name, 4, "envoy.tcp_prefix", &mut cuts),
         Some(("listener", _)) => listener(name, &mut cuts),
+        Some(("server" | "thread_local_cluster_manager", rest)) => _ = worker(name, name.len() - rest.len(), &mut cuts),
         _ => {}
     }
     cuts.reverse();
@@ -50,9 +51,25 @@ pub(crate) fn tail(name: &str, own: &ScopeTags) -> Range<usize> {
     name.len().saturating_sub(own.tail + 1)..name.len()
 }
 
+/// What is a tag in a name within its scope, which begins with `root`: a status, or what was agreed on for TLS.
+pub(crate) fn within(root: &str, stem: &str, code: Option<u16>) -> Option<Cut> {
+    response_code(stem, code).or_else(|| agreed(root, stem))
+}
+
+/// The name of what was agreed on in `ssl.ciphers.TLS_AES_128_GCM_SHA256`. Envoy has two names for that of a cipher.
+fn agreed(root: &str, stem: &str) -> Option<Cut> {
+    let cipher = if root.starts_with("cluster") { "cipher_suite" } else { "envoy.ssl_cipher" };
+    let kinds = [("ssl.ciphers", cipher), ("ssl.curves", "envoy.ssl_curve"), ("ssl.versions", "envoy.ssl_version")];
+    kinds.into_iter().find_map(|(before, tag)| {
+        stem.strip_prefix(before)?.strip_prefix('.')?;
+        let start = before.len();
+        Some(Cut { tag, value: start + 1..stem.len(), gone: start..stem.len() })
+    })
+}
+
 /// The code in `upstream_rq_200` or the class in `downstream_rq_2xx`, of a name within its scope. `code` is what follows
 /// `stem`, where that is not all of the name.
-pub(crate) fn response_code(stem: &str, code: Option<u16>) -> Option<Cut> {
+fn response_code(stem: &str, code: Option<u16>) -> Option<Cut> {
     if code.is_some() {
         let before = stem.strip_suffix('_')?.len();
         // Codes have three digits.
@@ -117,6 +134,16 @@ fn virtual_host(name: &str, cuts: &mut Vec<Cut>) {
     }
 }
 
+/// Takes the number of a worker, where one starts there; where what is behind it does.
+fn worker(name: &str, start: usize, cuts: &mut Vec<Cut>) -> usize {
+    match name[start..].strip_prefix("worker_").and_then(|rest| rest.split_once('.')) {
+        Some((number, _)) if number.bytes().all(|b| b.is_ascii_digit()) => {
+            part(name, start + "worker_".len(), "envoy.worker_id", cuts)
+        }
+        _ => start,
+    }
+}
+
 /// Takes the name of a certificate out of what follows a listener or a cluster.
 fn certificate(name: &str, start: usize, cuts: &mut Vec<Cut>) {
     const BEFORE: &str = "ssl.certificate.";
@@ -141,11 +168,7 @@ fn listener(name: &str, cuts: &mut Vec<Cut>) {
     // Envoy leaves its own admin listener untagged.
     if &name[start..end] != "admin" {
         cuts.push(Cut { tag: "envoy.listener_address", value: start..end, gone: start..after });
-        if let Some((worker, _)) = name[after..].strip_prefix("worker_").and_then(|rest| rest.split_once('.'))
-            && worker.bytes().all(|b| b.is_ascii_digit())
-        {
-            after = part(name, after + "worker_".len(), "envoy.worker_id", cuts);
-        }
+        after = worker(name, after, cuts);
     }
     if name[after..].starts_with("http.") {
         part(name, after + "http.".len(), "envoy.http_conn_manager_prefix", cuts);
@@ -248,6 +271,13 @@ mod tests {
                 r#"envoy_tls_certificate="c",envoy_cluster_name="b""#,
             ),
             ("server.", "server.", ""),
+            ("server.worker_1.", "server.worker_", r#"envoy_worker_id="1""#),
+            ("server.main_thread.", "server.main_thread.", ""),
+            (
+                "thread_local_cluster_manager.worker_0.",
+                "thread_local_cluster_manager.worker_",
+                r#"envoy_worker_id="0""#,
+            ),
             ("cluster_manager.", "cluster_manager.", ""),
         ];
         for (scope, rest, labels) in cases {
@@ -268,6 +298,20 @@ mod tests {
         ];
         for ((stem, code), (rest, labels)) in cases {
             assert_eq!(of(stem, code), (rest.into(), labels.into()));
+        }
+    }
+
+    #[test]
+    fn what_was_agreed_on_for_tls_becomes_a_label() {
+        let cases = [
+            (("cluster", "ssl.ciphers.X-Y"), ("ssl.ciphers", "cipher_suite=\"X-Y\"")),
+            (("listener", "ssl.ciphers.X-Y"), ("ssl.ciphers", "envoy_ssl_cipher=\"X-Y\"")),
+            (("listener", "ssl.curves.P-256"), ("ssl.curves", "envoy_ssl_curve=\"P-256\"")),
+            (("listener", "ssl.versions.TLSv1.3"), ("ssl.versions", "envoy_ssl_version=\"TLSv1.3\"")),
+            (("listener", "ssl.handshake"), ("ssl.handshake", "")),
+        ];
+        for ((root, stem), (rest, labels)) in cases {
+            assert_eq!(both(stem, within(root, stem, None).as_slice()), (rest.into(), labels.into()), "{root} {stem}");
         }
     }
 

@@ -3,7 +3,7 @@
 mod block;
 mod histogram;
 mod registry;
-mod set;
+pub(crate) mod set;
 pub mod sets;
 
 pub use block::Block;
@@ -11,4 +11,6 @@ pub use histogram::{DEFAULT_BOUNDS, Distribution, QUANTILES};
 pub use registry::{KnownScope, Registry, ScopeTags, ScopeValues, WorkerStats};
 #[doc(hidden)]
 pub use set::construct;
-pub use set::{Codes, Counter, Gauge, Histogram, HistogramStat, Kind, OWN_ROOT, Part, Stat, StatSet, Sums, Unit};
+pub use set::{
+    Codes, Counter, Gauge, Histogram, HistogramStat, Kind, OWN_ROOT, Part, Stat, StatSet, Sums, Unchanging, Unit,
+};

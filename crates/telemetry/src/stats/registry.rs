@@ -76,6 +76,18 @@ pub struct ScopeValues {
 }
 
 impl ScopeValues {
+    /// A scope in which nothing was counted.
+    pub fn zeros(set: &'static StatSet, prefix: &str) -> Self {
+        let (cells, histograms, codes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { set, prefix: prefix.to_owned(), cells, histograms, codes, tags: None }
+    }
+
+    /// A counter of this scope's set.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        debug_assert_eq!(counter.set, self.set.id, "a counter of another set");
+        self.cell(counter.cell as usize)
+    }
+
     /// A gauge of this scope's set.
     pub fn gauge(&self, gauge: Gauge) -> u64 {
         debug_assert_eq!(gauge.set, self.set.id, "a gauge of another set");
@@ -152,14 +164,7 @@ impl Registry {
         }
         for scope in known {
             let key = (scope.set.scope_name(&scope.prefix), scope.set.id);
-            let values = out.entry(key).or_insert_with(|| ScopeValues {
-                set: scope.set,
-                prefix: scope.prefix.clone(),
-                cells: Vec::new(),
-                histograms: Vec::new(),
-                codes: Vec::new(),
-                tags: None,
-            });
+            let values = out.entry(key).or_insert_with(|| ScopeValues::zeros(scope.set, &scope.prefix));
             values.tags.clone_from(&scope.tags);
             if !scope.computed.is_empty() || !scope.counted.is_empty() {
                 values.cells.resize(scope.set.cells.len(), 0);

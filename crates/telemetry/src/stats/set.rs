@@ -60,7 +60,7 @@ impl Kind {
 }
 
 /// One counter or gauge; its cell is its position in [`StatSet::cells`].
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     pub name: &'static str,
     pub kind: Kind,
@@ -85,10 +85,20 @@ pub struct StatSet {
     pub histograms: &'static [HistogramStat],
     /// Name stems of the families by status, to which three digits are appended: `upstream_rq_`.
     pub codes: &'static [&'static str],
+    /// Names that are shown and never change. Their numbers go on behind those of `cells`, and nothing is stored for them.
+    pub unchanging: &'static [Unchanging],
     /// What else a part counts for, when counts are read. So one count can stand for many.
     pub sums: fn(Part) -> Sums,
     /// Tells sets apart in debug assertions and as a map key.
     pub id: u32,
+}
+
+/// A counter or gauge that is shown as zero and never anything else.
+#[derive(Debug, Clone, Copy)]
+pub struct Unchanging {
+    pub stat: Stat,
+    /// Why its zero is true, or what is not there that would count.
+    pub reason: &'static str,
 }
 
 /// What was counted, by its index in its set: see [`StatSet::sums`].
@@ -122,6 +132,17 @@ impl Sums {
 pub const OWN_ROOT: char = '\0';
 
 impl StatSet {
+    /// Counters and gauges as they are shown: those that are stored, and those that never change.
+    pub fn shown(&self) -> impl Iterator<Item = Stat> + Clone {
+        self.cells.iter().copied().chain(self.unchanging.iter().map(|zero| zero.stat))
+    }
+
+    /// The one of that number.
+    pub fn shown_at(&self, at: usize) -> Option<Stat> {
+        let unchanging = || self.unchanging.get(at.checked_sub(self.cells.len())?).map(|zero| zero.stat);
+        self.cells.get(at).copied().or_else(unchanging)
+    }
+
     /// The name of a scope with its closing dot: `cluster.web.`, or `server.` when the set knows only one scope.
     pub fn scope_name(&self, prefix: &str) -> String {
         if let Some(rooted) = prefix.strip_prefix(OWN_ROOT) {
@@ -146,7 +167,7 @@ impl Eq for StatSet {}
 /// For [`stat_set!`](crate::stat_set) only.
 #[doc(hidden)]
 pub mod construct {
-    use super::{Codes, Counter, Gauge, Histogram, Part, Sums};
+    use super::{Codes, Counter, Gauge, Histogram, Part, Sums, Unchanging};
 
     pub const fn counter(cell: usize, set: u32) -> Counter {
         Counter { cell: cell as u16, set }
@@ -162,6 +183,14 @@ pub mod construct {
 
     pub const fn codes(index: usize, set: u32) -> Codes {
         Codes { index: index as u16, set }
+    }
+
+    /// Everything may change unless a list says what does not.
+    pub const fn unchanging(given: &[&'static [Unchanging]]) -> &'static [Unchanging] {
+        match given {
+            [list, ..] => list,
+            [] => &[],
+        }
     }
 
     /// Nothing is part of anything unless a function says of what.
@@ -216,6 +245,7 @@ macro_rules! stat_set {
         $(histograms { $($h:ident = $hn:literal $hu:ident),* $(,)? })?
         $(lazy_histograms { $($z:ident = $zn:literal $zu:ident),* $(,)? })?
         $(codes { $($d:ident = $dn:literal),* $(,)? })?
+        $(unchanging = $unchanging:path;)?
         $(sums = $sums:path;)?
     ) => {
         $(#[$doc])*
@@ -255,6 +285,7 @@ macro_rules! stat_set {
                         name: $zn, unit: $crate::stats::Unit::$zu, lazy: true },)*)?
                 ],
                 codes: &[$($($dn,)*)?],
+                unchanging: construct::unchanging(&[$($unchanging)?]),
                 sums: construct::sums(&[$($sums)?]),
                 id: ID,
             };

@@ -19,6 +19,7 @@ use crate::worker::Worker;
 
 /// Sends `call` to `cluster`, as often as `policy` says. The call's timeout holds for all of it.
 pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, policy: Arc<RetryPolicy>) -> CallHandle {
+    worker.count_call();
     let task = tokio::task::spawn_local(async move {
         let Call { head, body, timeout, done, .. } = call;
         let stats = cluster.stats(&worker).clone();

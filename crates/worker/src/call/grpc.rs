@@ -74,6 +74,7 @@ pub(crate) fn start(
     call: GrpcCall,
     policy: Option<Arc<RetryPolicy>>,
 ) -> CallHandle {
+    worker.count_call();
     let GrpcCall { head, message, timeout, max_answer, done, .. } = call;
     let task = tokio::task::spawn_local(async move {
         let pipe = Rc::new(GrpcPipe::new(Box::new(|| {})));
@@ -97,6 +98,7 @@ pub(crate) fn converse(
     open: GrpcOpen,
     policy: Option<Arc<RetryPolicy>>,
 ) -> GrpcStream {
+    worker.count_call();
     let GrpcOpen { head, timeout, max_answer, wake, .. } = open;
     let pipe = Rc::new(GrpcPipe::new(wake));
     let theirs = pipe.clone();

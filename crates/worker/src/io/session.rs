@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use postrider_filter_api::{Certificates, Moment, TlsSession};
 use postrider_model::CertificatePart;
+use postrider_telemetry::stats::sets::Agreed;
 use postrider_tls::rustls::pki_types::CertificateDer;
 use postrider_tls::rustls::sign::CertifiedKey;
 use postrider_tls::rustls::{CommonState, Connection};
@@ -44,6 +45,12 @@ pub(crate) fn with_upstream(stream: &TlsStream, tls: &Arc<ClientTls>, target: &T
     // An address is verified, but not asked for.
     let asked = name.filter(|name| name.parse::<std::net::IpAddr>().is_err());
     TlsSession { server_name: asked, ..session(stream.session(), rules, tls.shown().cloned()) }
+}
+
+/// What statistics tell of a handshake.
+pub(crate) fn agreed(state: &CommonState) -> Agreed<'static> {
+    let facts = ConnectionFacts::of(state);
+    Agreed { version: facts.version, cipher: facts.cipher, curve: facts.group }
 }
 
 fn session(state: &CommonState, rules: Rules, shown: Option<Arc<CertifiedKey>>) -> TlsSession {

@@ -238,6 +238,8 @@ pub(crate) enum Unverified {
     NoCertificate,
     /// None of its names fits.
     Name,
+    /// Neither it nor its key is one of those that are wanted.
+    Hash,
     Certificate,
 }
 
@@ -247,6 +249,7 @@ pub(crate) fn verify_failure(error: &io::Error) -> Option<Unverified> {
     match error.get_ref()?.downcast_ref::<Error>()? {
         Error::NoCertificatesPresented => Some(Unverified::NoCertificate),
         Error::InvalidCertificate(CertificateError::NotValidForName) => Some(Unverified::Name),
+        Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => Some(Unverified::Hash),
         Error::InvalidCertificate(_) => Some(Unverified::Certificate),
         _ => None,
     }

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use postrider_filter_api::Moment;
 use postrider_model::{Address, ScaledTimer};
-use postrider_telemetry::stats::sets::{listener as stat, listener_ssl, listener_worker as worker_stat};
+use postrider_telemetry::stats::sets::{
+    count_listener_agreed, listener as stat, listener_ssl, listener_worker as worker_stat,
+};
 use postrider_tls::rustls::sign::CertifiedKey;
 use postrider_tls::{ServerTls, rustls};
 
@@ -20,7 +22,7 @@ use crate::cluster::millis;
 use crate::filter_chain::Peer;
 use crate::greeting::Greeting;
 use crate::guard;
-use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, verify_failure, with_client};
+use crate::io::{Arriving, Io, Socket, TlsStream, Unverified, agreed, verify_failure, with_client};
 use crate::limit;
 use crate::plan::ListenerPlan;
 use crate::record::Record;
@@ -207,6 +209,7 @@ impl Listener {
         match within(worker, limit, |cx| handshake.as_mut().poll(cx)).await {
             Some(Ok((stream, shown))) => {
                 stats.inc(listener_ssl::HANDSHAKE);
+                count_listener_agreed(stats, agreed(stream.session()));
                 if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
                     stats.inc(listener_ssl::SESSION_REUSED);
                 }
@@ -220,6 +223,7 @@ impl Listener {
                     None => listener_ssl::CONNECTION_ERROR,
                     Some(Unverified::NoCertificate) => listener_ssl::FAIL_VERIFY_NO_CERT,
                     Some(Unverified::Name) => listener_ssl::FAIL_VERIFY_SAN,
+                    Some(Unverified::Hash) => listener_ssl::FAIL_VERIFY_CERT_HASH,
                     Some(Unverified::Certificate) => listener_ssl::FAIL_VERIFY_ERROR,
                 });
                 postrider_telemetry::debug!(Connection, "TLS handshake: {error}");

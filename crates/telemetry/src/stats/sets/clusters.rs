@@ -10,9 +10,32 @@ crate::stat_set! {
         CONNECTION_ERROR = "ssl.connection_error",
         HANDSHAKE = "ssl.handshake",
         SESSION_REUSED = "ssl.session_reused",
+        FAIL_VERIFY_CERT_HASH = "ssl.fail_verify_cert_hash",
         FAIL_VERIFY_ERROR = "ssl.fail_verify_error",
         FAIL_VERIFY_SAN = "ssl.fail_verify_san",
     }
+    lazy_counters {
+        CIPHER_ECDHE_ECDSA_AES128_GCM_SHA256 = "ssl.ciphers.ECDHE-ECDSA-AES128-GCM-SHA256",
+        CIPHER_ECDHE_ECDSA_AES256_GCM_SHA384 = "ssl.ciphers.ECDHE-ECDSA-AES256-GCM-SHA384",
+        CIPHER_ECDHE_ECDSA_CHACHA20_POLY1305 = "ssl.ciphers.ECDHE-ECDSA-CHACHA20-POLY1305",
+        CIPHER_ECDHE_RSA_AES128_GCM_SHA256 = "ssl.ciphers.ECDHE-RSA-AES128-GCM-SHA256",
+        CIPHER_ECDHE_RSA_AES256_GCM_SHA384 = "ssl.ciphers.ECDHE-RSA-AES256-GCM-SHA384",
+        CIPHER_ECDHE_RSA_CHACHA20_POLY1305 = "ssl.ciphers.ECDHE-RSA-CHACHA20-POLY1305",
+        CIPHER_TLS_AES_128_GCM_SHA256 = "ssl.ciphers.TLS_AES_128_GCM_SHA256",
+        CIPHER_TLS_AES_256_GCM_SHA384 = "ssl.ciphers.TLS_AES_256_GCM_SHA384",
+        CIPHER_TLS_CHACHA20_POLY1305_SHA256 = "ssl.ciphers.TLS_CHACHA20_POLY1305_SHA256",
+        CURVE_MLKEM1024 = "ssl.curves.MLKEM1024",
+        CURVE_MLKEM768 = "ssl.curves.MLKEM768",
+        CURVE_P_256 = "ssl.curves.P-256",
+        CURVE_P_384 = "ssl.curves.P-384",
+        CURVE_P_521 = "ssl.curves.P-521",
+        CURVE_SECP256R1MLKEM768 = "ssl.curves.SecP256r1MLKEM768",
+        CURVE_X25519 = "ssl.curves.X25519",
+        CURVE_X25519MLKEM768 = "ssl.curves.X25519MLKEM768",
+        VERSION_TLS1_2 = "ssl.versions.TLSv1.2",
+        VERSION_TLS1_3 = "ssl.versions.TLSv1.3",
+    }
+    unchanging = super::super::unchanging::SSL_OF_CLUSTER;
 }
 
 crate::stat_set! {
@@ -24,7 +47,8 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
-    /// Endpoints by their transport, where one cluster has several; prefix: that of the cluster, `.` and the transport's name.
+    /// Endpoints by their transport, where one cluster has several that have names; prefix: that of the cluster, `.` and the
+    /// transport's name.
     pub mod cluster_transport = "cluster";
     counters {
         TOTAL_MATCH_COUNT = "total_match_count",
@@ -189,8 +213,21 @@ crate::stat_set! {
     }
     gauges {
         ACTIVE = "lb_subsets_active",
+    }
+}
+
+crate::stat_set! {
+    /// Subsets of one host each, of one cluster; prefix: its name.
+    pub mod cluster_single_hosts = "cluster";
+    gauges {
         DUPLICATE = "lb_subsets_single_host_per_subset_duplicate",
     }
+}
+
+crate::stat_set! {
+    /// The codec of HTTP/1 with the hosts of one cluster; prefix: its name.
+    pub mod cluster_http1 = "cluster";
+    unchanging = super::super::unchanging::CLUSTER_HTTP1;
 }
 
 crate::stat_set! {
@@ -295,12 +332,12 @@ crate::stat_set! {
     pub mod cluster = "cluster";
     counters {
         BIND_ERRORS = "bind_errors",
+        DEFAULT_TRANSPORT = "default.total_match_count",
         LB_HEALTHY_PANIC = "lb_healthy_panic",
         MEMBERSHIP_CHANGE = "membership_change",
         ORIGINAL_DST_HOST_INVALID = "original_dst_host_invalid",
         RETRY_OR_SHADOW_ABANDONED = "retry_or_shadow_abandoned",
         UPDATE_ATTEMPT = "update_attempt",
-        UPDATE_EMPTY = "update_empty",
         UPDATE_FAILURE = "update_failure",
         UPDATE_NO_REBUILD = "update_no_rebuild",
         UPDATE_SUCCESS = "update_success",
@@ -350,7 +387,6 @@ crate::stat_set! {
         UPSTREAM_RQ_RETRY_OVERFLOW = "upstream_rq_retry_overflow",
         UPSTREAM_RQ_RETRY_SUCCESS = "upstream_rq_retry_success",
         UPSTREAM_RQ_RX_RESET = "upstream_rq_rx_reset",
-        UPSTREAM_RQ_RX_RESET_NO_ERROR = "upstream_rq_rx_reset_no_error",
         UPSTREAM_RQ_TIMEOUT = "upstream_rq_timeout",
         UPSTREAM_RQ_TOTAL = "upstream_rq_total",
         UPSTREAM_RQ_TX_RESET = "upstream_rq_tx_reset",
@@ -390,8 +426,6 @@ crate::stat_set! {
         UPSTREAM_CX_TX_BYTES_BUFFERED = "upstream_cx_tx_bytes_buffered",
         UPSTREAM_RQ_ACTIVE = "upstream_rq_active",
         UPSTREAM_RQ_PENDING_ACTIVE = "upstream_rq_pending_active",
-        VERSION = "version",
-        WARMING_STATE = "warming_state",
     }
     flags {
         CIRCUIT_BREAKERS_DEFAULT_CX_OPEN = "circuit_breakers.default.cx_open",
@@ -421,6 +455,7 @@ crate::stat_set! {
         UPSTREAM_RQ_BY_CODE = "upstream_rq_",
         RETRY_UPSTREAM_RQ_BY_CODE = "retry.upstream_rq_",
     }
+    unchanging = super::super::unchanging::CLUSTER;
     sums = super::of_cluster;
 }
 
@@ -490,6 +525,6 @@ crate::stat_set! {
     }
     gauges {
         ACTIVE_CLUSTERS = "active_clusters",
-        WARMING_CLUSTERS = "warming_clusters",
     }
+    unchanging = super::super::unchanging::CLUSTER_MANAGER;
 }

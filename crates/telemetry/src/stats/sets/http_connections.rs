@@ -61,7 +61,6 @@ crate::stat_set! {
         PASSTHROUGH_INTERNAL_REDIRECT_UNSAFE_SCHEME = "passthrough_internal_redirect_unsafe_scheme",
         RQ_DIRECT_RESPONSE = "rq_direct_response",
         RQ_OVERLOAD_LOCAL_REPLY = "rq_overload_local_reply",
-        RQ_REDIRECT = "rq_redirect",
         RQ_RESET_AFTER_DOWNSTREAM_RESPONSE_STARTED = "rq_reset_after_downstream_response_started",
         RQ_TOTAL = "rq_total",
         RS_TOO_LARGE = "rs_too_large",
@@ -81,6 +80,7 @@ crate::stat_set! {
         DOWNSTREAM_CX_LENGTH_MS = "downstream_cx_length_ms" Milliseconds,
         DOWNSTREAM_RQ_TIME = "downstream_rq_time" Milliseconds,
     }
+    unchanging = super::super::unchanging::HTTP;
     sums = super::of_http;
 }
 
@@ -95,6 +95,18 @@ fn of_http(part: Part) -> Sums {
         ..by_class
     }
 }
+
+crate::stat_set! {
+    /// Calls that filters, plugins and other parts of the proxy make; prefix: [`CALLS`].
+    pub mod http_calls = "http";
+    counters {
+        RQ_TOTAL = "rq_total",
+    }
+    unchanging = super::super::unchanging::HTTP_CALLS;
+}
+
+/// The name that Envoy has for calls of its own.
+pub const CALLS: &str = "async-client";
 
 crate::stat_set! {
     /// How routes were found for one request each; prefix: as of [`http`].
@@ -121,6 +133,6 @@ crate::stat_set! {
     counters {
         DROPPED_HEADERS_WITH_UNDERSCORES = "dropped_headers_with_underscores",
         REQUESTS_REJECTED_WITH_UNDERSCORES_IN_HEADERS = "requests_rejected_with_underscores_in_headers",
-        RESPONSE_FLOOD = "response_flood",
     }
+    unchanging = super::super::unchanging::HTTP1;
 }

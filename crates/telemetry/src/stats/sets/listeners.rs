@@ -28,7 +28,13 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
-    /// What one worker accepted; prefix: `<listener>.worker_<number>`.
+    /// Filters of a listener that come from a control plane; prefix: as for the listener.
+    pub mod listener_discovery = "listener";
+    unchanging = super::super::unchanging::LISTENER_DISCOVERY;
+}
+
+crate::stat_set! {
+    /// What one thread accepted; prefix: `<listener>.worker_<number>`, or `admin.main_thread`.
     pub mod listener_worker = "listener";
     counters {
         DOWNSTREAM_CX_TOTAL = "downstream_cx_total",
@@ -68,9 +74,32 @@ crate::stat_set! {
         NO_CERTIFICATE = "ssl.no_certificate",
         SESSION_REUSED = "ssl.session_reused",
         FAIL_VERIFY_NO_CERT = "ssl.fail_verify_no_cert",
+        FAIL_VERIFY_CERT_HASH = "ssl.fail_verify_cert_hash",
         FAIL_VERIFY_ERROR = "ssl.fail_verify_error",
         FAIL_VERIFY_SAN = "ssl.fail_verify_san",
     }
+    lazy_counters {
+        CIPHER_ECDHE_ECDSA_AES128_GCM_SHA256 = "ssl.ciphers.ECDHE-ECDSA-AES128-GCM-SHA256",
+        CIPHER_ECDHE_ECDSA_AES256_GCM_SHA384 = "ssl.ciphers.ECDHE-ECDSA-AES256-GCM-SHA384",
+        CIPHER_ECDHE_ECDSA_CHACHA20_POLY1305 = "ssl.ciphers.ECDHE-ECDSA-CHACHA20-POLY1305",
+        CIPHER_ECDHE_RSA_AES128_GCM_SHA256 = "ssl.ciphers.ECDHE-RSA-AES128-GCM-SHA256",
+        CIPHER_ECDHE_RSA_AES256_GCM_SHA384 = "ssl.ciphers.ECDHE-RSA-AES256-GCM-SHA384",
+        CIPHER_ECDHE_RSA_CHACHA20_POLY1305 = "ssl.ciphers.ECDHE-RSA-CHACHA20-POLY1305",
+        CIPHER_TLS_AES_128_GCM_SHA256 = "ssl.ciphers.TLS_AES_128_GCM_SHA256",
+        CIPHER_TLS_AES_256_GCM_SHA384 = "ssl.ciphers.TLS_AES_256_GCM_SHA384",
+        CIPHER_TLS_CHACHA20_POLY1305_SHA256 = "ssl.ciphers.TLS_CHACHA20_POLY1305_SHA256",
+        CURVE_MLKEM1024 = "ssl.curves.MLKEM1024",
+        CURVE_MLKEM768 = "ssl.curves.MLKEM768",
+        CURVE_P_256 = "ssl.curves.P-256",
+        CURVE_P_384 = "ssl.curves.P-384",
+        CURVE_P_521 = "ssl.curves.P-521",
+        CURVE_SECP256R1MLKEM768 = "ssl.curves.SecP256r1MLKEM768",
+        CURVE_X25519 = "ssl.curves.X25519",
+        CURVE_X25519MLKEM768 = "ssl.curves.X25519MLKEM768",
+        VERSION_TLS1_2 = "ssl.versions.TLSv1.2",
+        VERSION_TLS1_3 = "ssl.versions.TLSv1.3",
+    }
+    unchanging = super::super::unchanging::SSL;
 }
 
 crate::stat_set! {
@@ -121,8 +150,8 @@ crate::stat_set! {
         HTTP11_FOUND = "http11_found",
         HTTP2_FOUND = "http2_found",
         HTTP_NOT_FOUND = "http_not_found",
-        READ_ERROR = "read_error",
     }
+    unchanging = super::super::unchanging::HTTP_INSPECTOR;
 }
 
 crate::stat_set! {
@@ -174,7 +203,8 @@ crate::stat_set! {
         TOTAL_FILTER_CHAINS_DRAINING = "total_filter_chains_draining",
         TOTAL_LISTENERS_ACTIVE = "total_listeners_active",
         TOTAL_LISTENERS_DRAINING = "total_listeners_draining",
-        TOTAL_LISTENERS_WARMING = "total_listeners_warming",
+        WORKERS_PINNED = "workers_pinned",
         WORKERS_STARTED = "workers_started",
     }
+    unchanging = super::super::unchanging::LISTENER_MANAGER;
 }

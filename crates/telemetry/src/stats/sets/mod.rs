@@ -1,9 +1,10 @@
 //! The sets of the proxy itself, with Envoy's names and meanings.
 //!
-//! A name that Envoy has but whose feature we lack stays out: a zero that can never change would say that all is well.
-//! The few that stay in all the same are in `unchanging`, each with the reason why its zero is true. A test holds every
-//! name here against the list that a real Envoy prints, and another looks for whoever writes it.
+//! Dashboards and alerts are written for the names that Envoy shows, so all of them are shown. Those that nothing here can
+//! change are in `unchanging`, each with its reason: nothing is stored for them. Tests hold the names against those that a
+//! real Envoy prints, and look for whoever writes each of the others.
 
+mod agreed;
 mod apart;
 mod clusters;
 mod groups;
@@ -13,26 +14,27 @@ mod process;
 mod tracing;
 mod unchanging;
 
+pub use agreed::{Agreed, count_cluster_agreed, count_listener_agreed};
 pub use apart::{cluster_canary, cluster_zone_pair, count_canary_response, count_zone_response};
 pub use clusters::{
     cluster, cluster_alternative, cluster_certificate, cluster_endpoint, cluster_health, cluster_health_named,
-    cluster_http2, cluster_maglev, cluster_manager, cluster_outlier, cluster_proxy, cluster_remaining,
-    cluster_ring_hash, cluster_sizes, cluster_ssl, cluster_subsets, cluster_timeout_budget, cluster_transport,
-    cluster_zones, count_alternative_response,
+    cluster_http1, cluster_http2, cluster_maglev, cluster_manager, cluster_outlier, cluster_proxy, cluster_remaining,
+    cluster_ring_hash, cluster_single_hosts, cluster_sizes, cluster_ssl, cluster_subsets, cluster_timeout_budget,
+    cluster_transport, cluster_zones, count_alternative_response,
 };
 pub use groups::{count_group_response, group};
-pub use http_connections::{http, http_routes, http1, http2};
+pub use http_connections::{CALLS, http, http_calls, http_routes, http1, http2};
 pub use listeners::{
-    connection_limit, http_inspector, listener, listener_certificate, listener_http, listener_manager, listener_ssl,
-    listener_worker, local_rate_limit, proxy_protocol, proxy_protocol_errors, tls_inspector,
+    connection_limit, http_inspector, listener, listener_certificate, listener_discovery, listener_http,
+    listener_manager, listener_ssl, listener_worker, local_rate_limit, proxy_protocol, proxy_protocol_errors,
+    tls_inspector,
 };
 pub use process::{
-    access_log, filesystem, filter, grpc_access_log, load_shed, overload_action, overload_reset, overload_resource,
-    overload_shrink, remote_code, runtime, server, stats_sinks, statsd, tcp, watched_route,
+    access_log, clusters_of_thread, filesystem, filter, grpc_access_log, load_shed, overload, overload_action,
+    overload_reset, overload_resource, overload_shrink, remote_code, runtime, server, stats_sinks, statsd, tcp,
+    watchdog, watched_route,
 };
 pub use tracing::{http_tracing, open_telemetry_access_log, tracing_opentelemetry};
-
-pub use unchanging::UNCHANGING;
 
 use super::block::Block;
 
@@ -107,11 +109,15 @@ mod tests {
     use crate::stats::{Registry, StatSet};
     use std::collections::BTreeSet;
 
-    const ALL: [&StatSet; 39] = [
+    const ALL: [&StatSet; 47] = [
         &access_log::SET,
         &cluster_canary::SET,
         &cluster_zone_pair::SET,
         &cluster::SET,
+        &cluster_http1::SET,
+        &cluster_single_hosts::SET,
+        &cluster_subsets::SET,
+        &clusters_of_thread::SET,
         &cluster_health::SET,
         &cluster_health_named::SET,
         &cluster_maglev::SET,
@@ -130,6 +136,7 @@ mod tests {
         &group::SET,
         &grpc_access_log::SET,
         &http::SET,
+        &http_calls::SET,
         &http_routes::SET,
         &http_tracing::SET,
         &tracing_opentelemetry::SET,
@@ -140,11 +147,14 @@ mod tests {
         &http_inspector::SET,
         &tls_inspector::SET,
         &listener::SET,
+        &listener_discovery::SET,
         &listener_http::SET,
         &listener_manager::SET,
         &listener_ssl::SET,
         &listener_worker::SET,
+        &overload::SET,
         &server::SET,
+        &watchdog::SET,
         &tcp::SET,
         &ours::SET,
     ];
@@ -165,7 +175,7 @@ mod tests {
     fn sets_and_their_names_are_distinct() {
         assert_eq!(ALL.iter().map(|set| set.id).collect::<BTreeSet<_>>().len(), ALL.len());
         for set in ALL {
-            let cells = set.cells.iter().map(|stat| stat.name);
+            let cells = set.shown().map(|stat| stat.name);
             let names: Vec<_> =
                 cells.chain(set.histograms.iter().map(|h| h.name)).chain(set.codes.iter().copied()).collect();
             assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{}", set.root);

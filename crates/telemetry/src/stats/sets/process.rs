@@ -6,7 +6,6 @@ crate::stat_set! {
     counters {
         DOWNSTREAM_CX_DRAIN_CLOSE = "downstream_cx_drain_close",
         DOWNSTREAM_CX_NO_ROUTE = "downstream_cx_no_route",
-        DOWNSTREAM_CX_OVERLOAD_CLOSE = "downstream_cx_overload_close",
         DOWNSTREAM_CX_RX_BYTES_TOTAL = "downstream_cx_rx_bytes_total",
         DOWNSTREAM_CX_TOTAL = "downstream_cx_total",
         DOWNSTREAM_CX_TX_BYTES_TOTAL = "downstream_cx_tx_bytes_total",
@@ -22,20 +21,19 @@ crate::stat_set! {
         DOWNSTREAM_CX_TX_BYTES_BUFFERED = "downstream_cx_tx_bytes_buffered",
         UPSTREAM_FLUSH_ACTIVE = "upstream_flush_active",
     }
+    unchanging = super::super::unchanging::TCP;
 }
 
 crate::stat_set! {
     /// The process; no prefix, computed when read or counted by the control plane.
     pub mod server = "server";
     counters {
-        DYNAMIC_UNKNOWN_FIELDS = "dynamic_unknown_fields",
         STATIC_UNKNOWN_FIELDS = "static_unknown_fields",
-        WIP_PROTOS = "wip_protos",
     }
     gauges {
         CONCURRENCY = "concurrency",
         DAYS_UNTIL_FIRST_CERT_EXPIRING = "days_until_first_cert_expiring",
-        HOT_RESTART_EPOCH = "hot_restart_epoch",
+        HOT_RESTART_GENERATION = "hot_restart_generation",
         LIVE = "live",
         MEMORY_ALLOCATED = "memory_allocated",
         MEMORY_HEAP_SIZE = "memory_heap_size",
@@ -49,13 +47,35 @@ crate::stat_set! {
     histograms {
         INITIALIZATION_TIME_MS = "initialization_time_ms" Milliseconds,
     }
+    unchanging = super::super::unchanging::SERVER;
+}
+
+crate::stat_set! {
+    /// Whether a thread still answers; prefix: `main_thread` or `workers`, and the same of each thread of `server`.
+    pub mod watchdog = "";
+    unchanging = super::super::unchanging::WATCHDOG;
+}
+
+crate::stat_set! {
+    /// What a thread has of the clusters; prefix: the thread, `main_thread` or `worker_<number>`. Computed when read.
+    pub mod clusters_of_thread = "thread_local_cluster_manager";
+    gauges {
+        CLUSTERS_INFLATED = "clusters_inflated",
+    }
+}
+
+crate::stat_set! {
+    /// The overload manager itself; no prefix.
+    pub mod overload = "overload";
+    histograms {
+        REFRESH_INTERVAL_DELAY = "refresh_interval_delay" Milliseconds,
+    }
 }
 
 crate::stat_set! {
     /// The runtime; no prefix, counted by the control plane. No feature that Envoy calls deprecated is counted.
     pub mod runtime = "runtime";
     counters {
-        DEPRECATED_FEATURE_USE = "deprecated_feature_use",
         LOAD_ERROR = "load_error",
         LOAD_SUCCESS = "load_success",
         OVERRIDE_DIR_EXISTS = "override_dir_exists",
@@ -63,10 +83,10 @@ crate::stat_set! {
     }
     gauges {
         ADMIN_OVERRIDES_ACTIVE = "admin_overrides_active",
-        DEPRECATED_FEATURE_SEEN_SINCE_PROCESS_START = "deprecated_feature_seen_since_process_start",
         NUM_KEYS = "num_keys",
         NUM_LAYERS = "num_layers",
     }
+    unchanging = super::super::unchanging::RUNTIME;
 }
 
 crate::stat_set! {
@@ -170,8 +190,8 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
-    /// The action that resets streams; prefix: its name.
-    pub mod overload_reset = "overload";
+    /// The action that resets streams; prefix: its name, without what its other statistics begin with.
+    pub mod overload_reset = "";
     counters {
         COUNT = "count",
     }
