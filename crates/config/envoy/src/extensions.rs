@@ -43,6 +43,7 @@ pub const SUPPORTED: &[&str] = &[
     "envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
     "envoy.extensions.network.dns_resolver.getaddrinfo.v3.GetAddrInfoDnsResolverConfig",
     "envoy.extensions.network.dns_resolver.hickory.v3.HickoryDnsResolverConfig",
+    "envoy.extensions.router.cluster_specifiers.priority_group.v3.PriorityGroupClusterSpecifier",
     "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
     "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
     "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",

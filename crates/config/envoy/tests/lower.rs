@@ -341,6 +341,53 @@ fn an_error_below_a_struct_points_at_the_value() {
     }
 }
 
+#[test]
+fn groups_of_clusters_are_weighted_clusters_of_the_first() {
+    const KIND: &str = "envoy.extensions.router.cluster_specifiers.priority_group.v3.PriorityGroupClusterSpecifier";
+    let text = |more: &str| {
+        let routes = format!(
+            r#"route_config:
+            virtual_hosts:
+            - name: v
+              domains: ["*"]
+              routes:
+              - match: {{ prefix: / }}
+                route:
+                  inline_cluster_specifier_plugin:
+                    extension:
+                      name: groups
+                      typed_config:
+                        "@type": type.googleapis.com/{KIND}
+                        priority_groups:
+                        - name: first
+                          clusters: [{{ cluster_name: c, weight: 3 }}]
+                        - name: second
+                          clusters: [{{ cluster_name: c, weight: 1 }}]
+                        {more}"#
+        );
+        chain("").replace("route_config: {}", &routes)
+    };
+    let outcome = common::outcome(&text("header_name: x-n"), &|_: &str| true);
+    let said = common::said(&outcome);
+    assert!(said.contains("warning[no-effect]: only the first group is asked"), "{said}");
+    let snapshot = outcome.snapshot.unwrap_or_else(|| panic!("{said}"));
+    let Action::Forward(forward) = &http(&snapshot.listeners[0]).routes.virtual_hosts[0].routes[0].action else {
+        panic!("no cluster");
+    };
+    let Target::Weighted(clusters) = &forward.target else { panic!("{:?}", forward.target) };
+    let clusters: Vec<_> = clusters.iter().map(|cluster| (cluster.cluster.as_str(), cluster.weight)).collect();
+    assert_eq!((clusters, &forward.lot), (vec![("c", 3)], &postrider_model::Lot::Header("x-n".into())));
+    let refused = common::outcome(&text("override_metadata_namespace: x"), &|_: &str| true);
+    assert!(refused.snapshot.is_none() && common::said(&refused).contains("override_metadata_namespace"));
+    let unknown =
+        common::outcome(&text("").replace("cluster_name: c, weight: 1", "cluster_name: d, weight: 1"), &|_: &str| true);
+    assert!(
+        unknown.snapshot.is_none() && common::said(&unknown).contains("unknown-cluster"),
+        "{}",
+        common::said(&unknown)
+    );
+}
+
 /// Plugins that are no filters; without somebody who runs them they are refused by name.
 #[test]
 fn plugins_that_choose_clusters_or_judge_strings_become_values() {

@@ -28,7 +28,7 @@ pub(super) fn forward(
     let OfRoute { body_limit, template } = own;
     let hash_policies = hash_policy::of_requests(cx, at);
     let labels = subsets::wanted(cx, at);
-    let target = target(cx, at, rules, labels.as_ref());
+    let (target, lot) = target(cx, at, rules, labels.as_ref()).unzip();
     let path_rewrite = path_rewrite(cx, at, template.as_ref());
     let host_rewrite = host_rewrite(cx, at);
     let idle_timeout = at.duration("idle_timeout").map(|idle| (!idle.is_zero()).then_some(idle));
@@ -39,7 +39,7 @@ pub(super) fn forward(
     at.ignore("early_data_policy", "no request is sent in the early data of a connection");
     let forward = Forward {
         target: Target::Weighted(Vec::new()),
-        lot: lot(cx, at),
+        lot: lot.unwrap_or_default(),
         timeout: if stream_limit.is_some() { None } else { timeout(at, "timeout", Some(ROUTE_TIMEOUT)) },
         stream_limit,
         grpc_timeout,
@@ -151,18 +151,25 @@ fn target(
     at: &Reader<'_>,
     rules: &TableRules<'_>,
     labels: Option<&Arc<Labels>>,
-) -> Option<Target> {
+) -> Option<(Target, Lot)> {
+    let plain = |target| (target, Lot::Random);
     match at.oneof("cluster_specifier") {
         Some("cluster") => {
             let name = at.str("cluster");
             uses(cx, at, "cluster", name, rules);
-            Some(Target::Cluster(name.to_owned()))
+            Some(plain(Target::Cluster(name.to_owned())))
         }
-        Some("cluster_header") => Some(Target::Header(matchers::lookup_name(at.str("cluster_header")))),
-        Some("weighted_clusters") => weighted(cx, &at.message("weighted_clusters")?, rules, labels),
-        Some("cluster_specifier_plugin") => plugins::named(cx, at, &rules.specifiers).map(Target::Plugin),
+        Some("cluster_header") => Some(plain(Target::Header(matchers::lookup_name(at.str("cluster_header"))))),
+        Some("weighted_clusters") => {
+            let lot = lot(cx, at);
+            Some((weighted(cx, &at.message("weighted_clusters")?, rules, labels)?, lot))
+        }
+        Some("cluster_specifier_plugin") => {
+            plugins::named(cx, at, &rules.specifiers).map(|specifier| specifier.target(labels))
+        }
         Some("inline_cluster_specifier_plugin") => {
-            plugins::specifier(cx, &at.message("inline_cluster_specifier_plugin")?).map(Target::Plugin)
+            let specifier = plugins::specifier(cx, &at.message("inline_cluster_specifier_plugin")?);
+            specifier.map(|specifier| specifier.target(labels))
         }
         Some(other) => {
             cx.refuse(at, other, "this way to choose a cluster");

@@ -56,6 +56,7 @@ mod overload;
 mod plugin_rules;
 mod plugins;
 mod policy;
+mod priority_groups;
 mod proxy_header;
 mod rate_limits;
 mod retry;

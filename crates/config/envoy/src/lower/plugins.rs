@@ -3,14 +3,35 @@
 use std::sync::Arc;
 
 use postrider_config_core::nearest;
-use postrider_model::{ClusterSpecifier, StringKind, Value};
+use postrider_model::{ClusterSpecifier, Labels, Lot, StringKind, Target, Value, WeightedCluster};
 
 use super::context::{ClusterUse, Lowering, origin};
-use super::filters;
+use super::{filters, priority_groups};
 use crate::reader::Reader;
 
 /// The plugins of a table by name; `None` for one that was refused.
-pub(super) type Specifiers = Vec<(String, Option<Arc<ClusterSpecifier>>)>;
+pub(super) type Specifiers = Vec<(String, Option<Specifier>)>;
+
+/// What a plugin of a route comes to.
+#[derive(Clone, Debug)]
+pub(super) enum Specifier {
+    Plugin(Arc<ClusterSpecifier>),
+    /// It does what weighted clusters do.
+    Weighted(Vec<WeightedCluster>, Lot),
+}
+
+impl Specifier {
+    /// Where a route goes that wants these `labels` of hosts.
+    pub(super) fn target(self, labels: Option<&Arc<Labels>>) -> (Target, Lot) {
+        match self {
+            Specifier::Plugin(plugin) => (Target::Plugin(plugin), Lot::Random),
+            Specifier::Weighted(mut clusters, lot) => {
+                clusters.iter_mut().for_each(|cluster| cluster.labels = labels.cloned());
+                (Target::Weighted(clusters), lot)
+            }
+        }
+    }
+}
 
 /// `RouteConfiguration.cluster_specifier_plugins`.
 pub(super) fn specifiers(cx: &mut Lowering<'_>, table: &Reader<'_>) -> Specifiers {
@@ -29,10 +50,17 @@ pub(super) fn specifiers(cx: &mut Lowering<'_>, table: &Reader<'_>) -> Specifier
 }
 
 /// A `ClusterSpecifierPlugin`.
-pub(super) fn specifier(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Arc<ClusterSpecifier>> {
+pub(super) fn specifier(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Specifier> {
     // Without the plugin its routes would have no cluster, so an optional one is refused like any other.
     at.ignore("is_optional", "a plugin that is not supported is refused");
     let extension = at.message("extension")?;
+    if let Some(any) = extension.any("typed_config")
+        && any.type_name == priority_groups::KIND
+    {
+        extension.str("name");
+        let (clusters, lot) = priority_groups::first(cx, any.reader.as_ref()?)?;
+        return Some(Specifier::Weighted(clusters, lot));
+    }
     let (kind, config) = self::extension(cx, &extension)?;
     if let Value::Map(entries) = &config
         && let Some((_, Value::String(name))) = entries.iter().find(|(key, _)| key == "default_cluster")
@@ -44,7 +72,7 @@ pub(super) fn specifier(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Arc<Cl
     if kind == MATCHER {
         matched(cx, &extension, &config, "typed_config");
     }
-    Some(Arc::new(ClusterSpecifier { kind, config, origin: origin(at) }))
+    Some(Specifier::Plugin(Arc::new(ClusterSpecifier { kind, config, origin: origin(at) })))
 }
 
 const MATCHER: &str = "envoy.extensions.router.cluster_specifiers.matcher.v3.MatcherClusterSpecifier";
@@ -80,11 +108,7 @@ fn matched(cx: &mut Lowering<'_>, extension: &Reader<'_>, value: &Value, path: &
 }
 
 /// The plugin that a route refers to.
-pub(super) fn named(
-    cx: &mut Lowering<'_>,
-    route: &Reader<'_>,
-    specifiers: &Specifiers,
-) -> Option<Arc<ClusterSpecifier>> {
+pub(super) fn named(cx: &mut Lowering<'_>, route: &Reader<'_>, specifiers: &Specifiers) -> Option<Specifier> {
     let name = route.str("cluster_specifier_plugin");
     match specifiers.iter().find(|(known, _)| known == name) {
         Some((_, specifier)) => specifier.clone(),
