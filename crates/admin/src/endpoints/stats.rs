@@ -15,6 +15,7 @@ use postrider_telemetry::render::{
 use postrider_telemetry::stats::ScopeValues;
 use postrider_telemetry::stats::sets::{cluster, cluster_http1, listener, server};
 use regex::Regex;
+use std::collections::HashSet;
 
 pub(super) const PARAMETERS: &[(&str, &str)] = &[
     ("usedonly", "Only include stats that are not zero"),
@@ -182,10 +183,12 @@ pub fn statistics(control: &dyn Control) -> Vec<ScopeValues> {
 
 /// What a codec of HTTP/1 tells of a cluster is there, as in Envoy, from the cluster's first connection on.
 fn add_codecs(values: &mut Vec<ScopeValues>) {
-    let total = |scope: &ScopeValues| *scope.set == cluster::SET && scope.counter(cluster::UPSTREAM_CX_HTTP1_TOTAL) > 0;
-    let has = |name: &str| values.iter().any(|scope| *scope.set == cluster_http1::SET && scope.prefix == name);
-    let used = values.iter().filter(|scope| total(scope) && !has(&scope.prefix));
-    let codecs: Vec<ScopeValues> = used.map(|scope| ScopeValues::zeros(&cluster_http1::SET, &scope.prefix)).collect();
+    let of_codecs = values.iter().filter(|scope| *scope.set == cluster_http1::SET);
+    let known: HashSet<&str> = of_codecs.map(|scope| scope.prefix.as_str()).collect();
+    let of_clusters = values.iter().filter(|scope| *scope.set == cluster::SET);
+    let used = of_clusters.filter(|scope| scope.counter(cluster::UPSTREAM_CX_HTTP1_TOTAL) > 0);
+    let new = used.filter(|scope| !known.contains(scope.prefix.as_str()));
+    let codecs: Vec<ScopeValues> = new.map(|scope| ScopeValues::zeros(&cluster_http1::SET, &scope.prefix)).collect();
     values.extend(codecs);
 }
 
