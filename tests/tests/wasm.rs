@@ -359,6 +359,33 @@ fn properties_are_what_envoy_says() {
 }
 
 #[test]
+fn the_cluster_that_was_drawn_is_known_while_the_request_passes() {
+    let site = site::with([filter(
+        &module(
+            "0_2_1",
+            &format!(
+                r#"{ON_REQUEST}
+            (if (i32.eqz (call $get_property $"xds\00cluster_name" (i32.const 16) (i32.const 20)))
+                (then (drop (call $add (i32.const 0) $"x-cluster" (call $place) (call $length)))))
+            (if (i32.eqz (call $get_property $"xds\00cluster_metadata\00filter_metadata\00a\00b" (i32.const 16) (i32.const 20)))
+                (then (drop (call $add (i32.const 0) $"x-metadata" (call $place) (call $length)))))
+            (i32.const 0))"#
+            ),
+        ),
+        json!({}),
+    )]);
+    let clusters = json!([{"name": "other", "weight": 0}, {"name": "origin", "weight": 1}]);
+    let site = site
+        .upstream(json!({"metadata": {"filter_metadata": {"a": {"b": "c"}}}}))
+        .cluster("other", &[], json!({"metadata": {"filter_metadata": {"a": {"b": "no"}}}}))
+        .routes(json!([{"match": {"prefix": "/"}, "route": {"weighted_clusters": {"clusters": clusters}}}]))
+        .start();
+    assert_eq!(site.get("/", "").status, 200);
+    let seen = &site.origin.requests()[0].headers;
+    assert_eq!(["x-cluster", "x-metadata"].map(|name| seen.values(name).join("|")), ["origin", "c"]);
+}
+
+#[test]
 fn statistics_and_written_properties_are_seen_outside() {
     let functions = format!(
         r#"(func (export "proxy_on_configure") (param i32 i32) (result i32)

@@ -37,6 +37,8 @@ pub(crate) struct Context<'a> {
     pub trailers: &'a Fields,
     pub info: &'a StreamInfo,
     pub route: Option<&'a RouteFacts>,
+    /// Which of the route's weighted clusters was drawn.
+    pub weighted: Option<usize>,
     pub reply_body: &'a [u8],
     /// `false` for a connection that is carried without being read.
     pub http: bool,
@@ -98,6 +100,7 @@ impl Context<'_> {
             trailers: self.http.then_some(self.trailers),
             info: self.info,
             route: self.route,
+            weighted: self.weighted,
             server_name: self.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
         }
     }

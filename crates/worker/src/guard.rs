@@ -30,8 +30,18 @@ pub(crate) async fn admit(
         let now = worker.clock.wall(worker.clock.now());
         let (request, response, trailers) = (&RequestHead::new(), &ResponseHead::new(), &Fields::new());
         let upstream = OfUpstream::default();
-        let context =
-            Context { request, response, trailers, info, route: None, upstream, reply_body: &[], http: false, now };
+        let context = Context {
+            request,
+            response,
+            trailers,
+            info,
+            route: None,
+            weighted: None,
+            upstream,
+            reply_body: &[],
+            http: false,
+            now,
+        };
         context.write_log(format, out);
     };
     for watch in &chain.guards {

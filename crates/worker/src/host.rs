@@ -279,6 +279,7 @@ impl Services<'_> {
             trailers: stream.response_trailers,
             info: stream.info,
             route: stream.route,
+            weighted: stream.weighted,
             reply_body,
             http: true,
             now: self.wall(),

@@ -124,6 +124,7 @@ pub fn write_admin_line(log: &AccessLog, admin: &AdminRequest<'_>, now: SystemTi
         trailers: &trailers,
         info: &info,
         route: None,
+        weighted: None,
         reply_body: &[],
         http: true,
         now,

@@ -97,6 +97,7 @@ impl Drop for Record {
             trailers: &Fields::new(),
             info,
             route: None,
+            weighted: None,
             reply_body: &[],
             http: false,
             now: self.worker.clock.wall(now),

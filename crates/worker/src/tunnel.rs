@@ -41,6 +41,7 @@ pub(crate) fn request(tunneling: &Tunneling, info: &mut StreamInfo, worker: &Wor
             trailers: &Fields::new(),
             info,
             route: None,
+            weighted: None,
             reply_body: &[],
             http: false,
             now: worker.clock.wall_now(),

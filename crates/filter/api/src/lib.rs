@@ -199,6 +199,8 @@ pub struct Ended<'a> {
     pub info: &'a StreamInfo,
     /// `None` when no route matched.
     pub route: Option<&'a RouteFacts>,
+    /// Which of the route's weighted clusters was drawn.
+    pub weighted: Option<usize>,
 }
 
 /// What a hook may look at and change.

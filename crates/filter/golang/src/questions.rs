@@ -42,6 +42,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) trailers: &'a Fields,
     pub(crate) info: &'a StreamInfo,
     pub(crate) route: Option<&'a RouteFacts>,
+    pub(crate) weighted: Option<usize>,
 }
 
 /// Secrets by name.
@@ -78,6 +79,7 @@ fn property(path: &str, seen: &Seen<'_>) -> Answer {
         trailers: (!seen.trailers.is_empty()).then_some(seen.trailers),
         info: seen.info,
         route: seen.route,
+        weighted: seen.weighted,
         server_name: seen.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
     };
     match cel::text_of(&expression, &facts) {
@@ -159,6 +161,7 @@ mod tests {
                 trailers: stream.response_trailers,
                 info: stream.info,
                 route: stream.route,
+                weighted: stream.weighted,
             };
             let of = |path: &str| Question::Property(path.to_owned()).answer(&seen, &secrets);
             let found = |text: &str| Answer::Found(text.as_bytes().to_vec());

@@ -530,6 +530,7 @@ impl View {
                     trailers: stream.response_trailers,
                     info: stream.info,
                     route: stream.route,
+                    weighted: stream.weighted,
                 }))
             }
             View::Ended(ended) => {
@@ -541,6 +542,7 @@ impl View {
                     trailers: ended.response_trailers,
                     info: ended.info,
                     route: ended.route,
+                    weighted: ended.weighted,
                 }))
             }
         }

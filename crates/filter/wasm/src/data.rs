@@ -252,6 +252,7 @@ impl Present {
                 response_trailers: ended.response_trailers,
                 info: ended.info,
                 route: ended.route,
+                weighted: ended.weighted,
                 server_name: None,
             }));
         }
@@ -265,6 +266,7 @@ impl Present {
                 response_trailers: none,
                 info: link.connection.info,
                 route: None,
+                weighted: None,
                 server_name: link.connection.server_name,
             }));
         }
@@ -276,6 +278,7 @@ impl Present {
                 response_trailers: stream.response_trailers,
                 info: stream.info,
                 route: stream.route,
+                weighted: stream.weighted,
                 server_name: None,
             })
         })
@@ -300,6 +303,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) response_trailers: &'a Fields,
     pub(crate) info: &'a StreamInfo,
     pub(crate) route: Option<&'a RouteFacts>,
+    pub(crate) weighted: Option<usize>,
     /// What the client of a connection asked for.
     pub(crate) server_name: Option<&'a str>,
 }

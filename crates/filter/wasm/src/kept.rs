@@ -17,6 +17,7 @@ pub(crate) struct Kept {
     response_trailers: Fields,
     pub(crate) info: StreamInfo,
     route: Option<RouteFacts>,
+    weighted: Option<usize>,
 }
 
 impl Kept {
@@ -28,6 +29,7 @@ impl Kept {
             response_trailers: stream.response_trailers.clone(),
             info: stream.info.clone(),
             route: stream.route.cloned(),
+            weighted: stream.weighted,
         }
     }
 
@@ -39,6 +41,7 @@ impl Kept {
             response_trailers: &self.response_trailers,
             info: &self.info,
             route: self.route.as_ref(),
+            weighted: self.weighted,
             server_name: None,
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use postrider_filter_api::cel::{Facts, Path, write_value};
-use postrider_filter_api::{LifeSpan, ObjectKind, RouteFacts, StateRules, StreamInfo};
+use postrider_filter_api::{LifeSpan, ObjectKind, RouteTarget, StateRules, StreamInfo};
 use postrider_model::cel::Expression;
 use postrider_model::{Node, Value};
 
@@ -158,7 +158,7 @@ fn find(data: &mut Data, property: &Property) -> bool {
         Property::ClusterName => {
             let scratch = &mut data.scratch;
             let written = data.present.parts(&mut data.contexts, target, |parts| {
-                let name = cluster(parts.info, parts.route);
+                let name = cluster(&parts);
                 name.map(|name| scratch.extend_from_slice(name.as_bytes())).is_some()
             });
             written.unwrap_or(false)
@@ -200,15 +200,19 @@ pub(crate) fn facts<'a>(parts: &Parts<'a>) -> Facts<'a> {
         trailers: Some(parts.response_trailers),
         info: parts.info,
         route: parts.route,
+        weighted: parts.weighted,
         server_name: parts.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()).or(parts.server_name),
     }
 }
 
-/// The cluster that the request went to, or that its route names.
-fn cluster<'a>(info: &'a StreamInfo, route: Option<&'a RouteFacts>) -> Option<&'a str> {
-    match (&info.upstream_cluster, route.map(|route| &route.target)) {
+/// The cluster that the request went to, that its route names, or that was drawn of several.
+fn cluster<'a>(parts: &Parts<'a>) -> Option<&'a str> {
+    match (&parts.info.upstream_cluster, parts.route.map(|route| &route.target)) {
         (Some(name), _) => Some(name),
-        (None, Some(postrider_filter_api::RouteTarget::Cluster(name))) => Some(name),
+        (None, Some(RouteTarget::Cluster(name))) => Some(name),
+        (None, Some(RouteTarget::Weighted(names))) => {
+            names.get(parts.weighted?).map(|name| &**name).filter(|name| !name.is_empty())
+        }
         _ => None,
     }
 }

@@ -160,6 +160,7 @@ impl CopyRecord {
                 trailers: &seen.trailers,
                 info: &seen.info,
                 route: None,
+                weighted: None,
                 reply_body: &[],
                 http: true,
                 now: self.worker.clock.wall(now),

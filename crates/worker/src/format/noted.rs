@@ -221,6 +221,7 @@ mod tests {
                 trailers: &Fields::new(),
                 info: &info,
                 route: None,
+                weighted: None,
                 reply_body: &[],
                 http: true,
                 now: SystemTime::UNIX_EPOCH,

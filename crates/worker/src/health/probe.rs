@@ -350,6 +350,7 @@ fn edit(edits: &HeaderEdits, head: &mut RequestHead, now: SystemTime) {
             trailers: &Fields::new(),
             info: &info,
             route: None,
+            weighted: None,
             reply_body: &[],
             http: true,
             now,

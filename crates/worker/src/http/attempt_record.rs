@@ -224,6 +224,7 @@ impl Exchange {
             trailers: if record.answer.is_some() { &self.response_trailers } else { &no_trailers },
             info: &info,
             route: self.route_plan().map(|route| &route.facts),
+            weighted: self.weighted,
             reply_body: &[],
             http: true,
             now: clock.wall(now),

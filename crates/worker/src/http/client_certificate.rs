@@ -20,8 +20,16 @@ pub fn tell_certificate(head: &mut RequestHead, identity: &IdentityPolicy, info:
     let session = info.tls.as_deref();
     let chosen = identity.client_certificate_by_request.as_ref().and_then(|tree| {
         let server_name = session.and_then(|tls| tls.server_name.as_deref());
-        tree.find(&Facts { request: Some(head), response: None, trailers: None, info, route: None, server_name })
-            .copied()
+        tree.find(&Facts {
+            request: Some(head),
+            response: None,
+            trailers: None,
+            info,
+            route: None,
+            weighted: None,
+            server_name,
+        })
+        .copied()
     });
     match chosen {
         // The next request may want other parts.

@@ -498,6 +498,7 @@ impl Exchange {
             trailers: &self.response_trailers,
             info: &self.info,
             route: self.route_plan().map(|route| &route.facts),
+            weighted: self.weighted,
             reply_body,
             http: true,
             now,

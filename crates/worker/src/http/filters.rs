@@ -404,6 +404,7 @@ impl Exchange {
             response_trailers: &self.response_trailers,
             info: &self.info,
             route: route.map(|route| &route.facts),
+            weighted: self.weighted,
         };
         for (placed, state) in filters.all.iter().zip(&mut self.states) {
             if placed.hooks.complete {
@@ -428,6 +429,7 @@ impl Exchange {
                 response_trailers: &self.response_trailers,
                 info: &self.info,
                 route: route.map(|route| &route.facts),
+                weighted: self.weighted,
             };
             for (placed, state) in filters.all.iter().zip(&mut self.states) {
                 if placed.hooks.complete {

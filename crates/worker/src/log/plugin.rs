@@ -31,6 +31,7 @@ impl PluginLog {
             response_trailers: context.trailers,
             info: context.info,
             route: context.route,
+            weighted: context.weighted,
         };
         logger.log(&record, context.http);
     }

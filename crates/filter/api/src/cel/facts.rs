@@ -28,6 +28,8 @@ pub struct Facts<'a> {
     pub trailers: Option<&'a Fields>,
     pub info: &'a StreamInfo,
     pub route: Option<&'a RouteFacts>,
+    /// Which of the route's weighted clusters was drawn.
+    pub weighted: Option<usize>,
     /// What the client asked for, also where TLS is passed on.
     pub server_name: Option<&'a str>,
 }
@@ -95,6 +97,7 @@ impl<'a> Facts<'a> {
             trailers: None,
             info: stream.info,
             route: stream.route,
+            weighted: stream.weighted,
             server_name: stream.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
         }
     }
@@ -289,8 +292,8 @@ impl<'a> Facts<'a> {
         Some(host.place.as_deref().cloned().unwrap_or_default())
     }
 
-    /// The cluster that the request went to; before that the one that its route leads to, if there is such a one. Which
-    /// one of several was drawn is known when the request goes there.
+    /// The cluster that the request went to; before that the one that its route leads to, or that was drawn of several, if
+    /// there is such a one.
     fn cluster(&self) -> Option<Cow<'a, str>> {
         if let Some(name) = self.info.upstream_cluster.as_deref() {
             return Some(Cow::Borrowed(name));
@@ -298,7 +301,8 @@ impl<'a> Facts<'a> {
         let name = match &self.route?.target {
             RouteTarget::Cluster(name) => Cow::Borrowed(&**name),
             RouteTarget::Header(name) => String::from_utf8_lossy(self.request?.fields.get_name(name.as_bytes())?),
-            RouteTarget::Weighted(_) | RouteTarget::Unknown => return None,
+            RouteTarget::Weighted(names) => Cow::Borrowed(&**names.get(self.weighted?)?),
+            RouteTarget::Unknown => return None,
         };
         self.info.surroundings.as_deref()?.cluster(&name).map(|_| name)
     }

@@ -37,6 +37,7 @@ fn verdict(text: &str, allowed: Allowed) -> Option<bool> {
         trailers: Some(&trailers),
         info: &stream.info,
         route: None,
+        weighted: None,
         server_name: None,
     };
     let parse = |text: &str| Expression::parse(text, allowed).unwrap_or_else(|error| panic!("{text}: {error:?}"));
@@ -177,8 +178,15 @@ fn what_is_around_a_stream_is_asked_of_its_surroundings() {
     stream.info.surroundings = Some(Rc::new(Around));
     let truth = |stream: &FakeStream, text: &str| {
         let expression = Expression::parse(text, ALL).unwrap_or_else(|error| panic!("{text}: {error:?}"));
-        let facts =
-            Facts { request: None, response: None, trailers: None, info: &stream.info, route: None, server_name: None };
+        let facts = Facts {
+            request: None,
+            response: None,
+            trailers: None,
+            info: &stream.info,
+            route: None,
+            weighted: None,
+            server_name: None,
+        };
         is_true(&expression, &facts)
     };
     for text in [
@@ -240,6 +248,7 @@ fn the_cluster_of_the_route_is_known_while_the_request_passes() {
     let mut stream = stream();
     stream.info.surroundings = Some(Rc::new(Around));
     let truth = |stream: &FakeStream, target: RouteTarget, text: &str| {
+        let weighted = stream.weighted;
         let expression = Expression::parse(text, ALL).unwrap_or_else(|error| panic!("{text}: {error:?}"));
         let route = RouteFacts { target, ..FakeStream::new("GET", "/", &[]).route.expect("a route") };
         let request = Some(&stream.request);
@@ -249,6 +258,7 @@ fn the_cluster_of_the_route_is_known_while_the_request_passes() {
             trailers: None,
             info: &stream.info,
             route: Some(&route),
+            weighted,
             server_name: None,
         };
         is_true(&expression, &facts)
@@ -266,6 +276,10 @@ fn the_cluster_of_the_route_is_known_while_the_request_passes() {
     }
     stream.request.fields.append_name(b"x-to", b"c").unwrap();
     assert!(truth(&stream, by_header("x-to"), "xds.cluster_name == 'c'"));
+    let drawn = || RouteTarget::Weighted(vec!["other".into(), "c".into()]);
+    assert!(truth(&stream, drawn(), "!has(xds.cluster_name)"));
+    stream.weighted = Some(1);
+    assert!(truth(&stream, drawn(), "xds.cluster_name == 'c' && has(xds.cluster_metadata)"));
     // Nor one that there is not.
     for target in [by_header("x-a"), by_header("x-none"), RouteTarget::Cluster("none".into()), RouteTarget::Unknown] {
         assert!(truth(&stream, target, "!has(xds.cluster_name) && upstream.request_attempt_count == 0u"));

@@ -48,6 +48,7 @@ impl Session {
                     trailers: stream.response_trailers,
                     info: stream.info,
                     route: stream.route,
+                    weighted: stream.weighted,
                 };
                 let mut shared = self.request().lock();
                 let answer = question.answer(&seen, &shared.secrets);

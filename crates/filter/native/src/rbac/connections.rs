@@ -76,11 +76,11 @@ impl Guard for Doorkeeper {
         let Visit { info, server_name, .. } = visit;
         let server_name = *server_name;
         if let Some(shadow) = &self.shadow {
-            let ruling = shadow.judge(Subject { request: None, info, route: None, server_name });
+            let ruling = shadow.judge(Subject { request: None, info, route: None, weighted: None, server_name });
             shadow.note(ruling, NAMESPACE, &mut info.metadata);
         }
         let Some(enforced) = &self.enforced else { return Admission::Serve };
-        let ruling = enforced.judge(Subject { request: None, info, route: None, server_name });
+        let ruling = enforced.judge(Subject { request: None, info, route: None, weighted: None, server_name });
         enforced.hint(ruling, &mut info.metadata);
         match ruling.allowed {
             true => Admission::Serve,

@@ -115,6 +115,7 @@ pub(super) struct Subject<'a> {
     pub(super) request: Option<&'a RequestHead>,
     pub(super) info: &'a StreamInfo,
     pub(super) route: Option<&'a RouteFacts>,
+    pub(super) weighted: Option<usize>,
     pub(super) server_name: Option<&'a str>,
 }
 
@@ -131,12 +132,18 @@ pub(super) struct Ruling<'r> {
 impl<'a> Subject<'a> {
     pub(super) fn of(stream: &'a Stream<'_>) -> Subject<'a> {
         let server_name = stream.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
-        Subject { request: Some(stream.request), info: stream.info, route: stream.route, server_name }
+        Subject {
+            request: Some(stream.request),
+            info: stream.info,
+            route: stream.route,
+            weighted: stream.weighted,
+            server_name,
+        }
     }
 
     fn facts(self) -> Facts<'a> {
-        let Subject { request, info, route, server_name } = self;
-        Facts { request, response: None, trailers: None, info, route, server_name }
+        let Subject { request, info, route, weighted, server_name } = self;
+        Facts { request, response: None, trailers: None, info, route, weighted, server_name }
     }
 }
 
@@ -195,7 +202,7 @@ impl Policy {
 
 impl Rule {
     fn matches(&self, subject: Subject<'_>) -> bool {
-        let Subject { request, info, route, server_name } = subject;
+        let Subject { request, info, route, server_name, .. } = subject;
         match self {
             Rule::Always => true,
             Rule::All(rules) => rules.iter().all(|rule| rule.matches(subject)),

@@ -199,6 +199,7 @@ impl Trial {
                 response_trailers: &stream.response_trailers,
                 info: &stream.info,
                 route: stream.route.as_ref(),
+                weighted: stream.weighted,
             },
         );
     }
