@@ -31,6 +31,8 @@ pub(crate) struct Hosted {
     pub(crate) hooks: Hooks,
     /// Bytes of a message that may be held.
     pub(crate) limit: usize,
+    /// Between the router and a host, where a context stands for a try: what is logged is the request, and not that.
+    pub(crate) is_upstream: bool,
 }
 
 /// A stream that this plugin has nothing to do with any more.
@@ -120,7 +122,7 @@ impl Filter for Hosted {
         }
         let functions = &vm.functions;
         let told = (|| {
-            if let Some(log) = &functions.on_log {
+            if let Some(log) = functions.on_log.as_ref().filter(|_| !self.is_upstream) {
                 vm.enter(id, At::Ended(ended), log, id)?;
             }
             if let Some(done) = &functions.on_done {

@@ -12,7 +12,7 @@ use crate::reader::{AnyReader, Reader};
 const CODEC: &str = "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec";
 
 /// The filters that Envoy takes here and that are here.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "envoy.extensions.filters.http.buffer.v3.Buffer",
     "envoy.extensions.filters.http.compressor.v3.Compressor",
     "envoy.extensions.filters.http.credential_injector.v3.CredentialInjector",
@@ -20,10 +20,11 @@ const KINDS: [&str; 7] = [
     "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
     "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
     "envoy.extensions.filters.http.lua.v3.Lua",
+    "envoy.extensions.filters.http.wasm.v3.Wasm",
 ];
 
 /// Those that Envoy takes here, too.
-const KINDS_OF_ENVOY: [&str; 9] = [
+const KINDS_OF_ENVOY: [&str; 8] = [
     "envoy.extensions.filters.http.admission_control.v3.AdmissionControl",
     "envoy.extensions.filters.http.ai_protocol_manager.v3.AiProtocolManager",
     "envoy.extensions.filters.http.aws_lambda.v3.Config",
@@ -31,7 +32,6 @@ const KINDS_OF_ENVOY: [&str; 9] = [
     "envoy.extensions.filters.http.body_size_limit.v3.BodySizeLimit",
     "envoy.extensions.filters.http.composite.v3.Composite",
     "envoy.extensions.filters.http.rbac.v3.RBAC",
-    "envoy.extensions.filters.http.wasm.v3.Wasm",
     "envoy.extensions.common.matching.v3.ExtensionWithMatcher",
 ];
 

@@ -75,6 +75,22 @@ impl Wasm {
             phases: plugin.phases.clone(),
         })
     }
+
+    /// The filter beside the client, or on the upstream side.
+    fn at(&self, configs: &ScopedConfigs, place: &Place<'_>, is_upstream: bool) -> Rc<dyn Filter> {
+        let own = configs.most_specific::<Own>();
+        if own.is_some_and(|own| own.disabled) {
+            return Rc::new(Absent);
+        }
+        let plugin = own.and_then(|own| own.plugin.as_ref()).unwrap_or(&self.plugin);
+        let seat = Seat::of(plugin, place);
+        let hooks = hooks_of(&seat, seat.made().as_deref());
+        let limit = match place.buffer_limit {
+            0 => usize::MAX,
+            limit => limit,
+        };
+        Rc::new(Hosted { seat, hooks, limit, is_upstream })
+    }
 }
 
 impl Factory for Wasm {
@@ -89,18 +105,11 @@ impl Factory for Wasm {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        let own = configs.most_specific::<Own>();
-        if own.is_some_and(|own| own.disabled) {
-            return Rc::new(Absent);
-        }
-        let plugin = own.and_then(|own| own.plugin.as_ref()).unwrap_or(&self.plugin);
-        let seat = Seat::of(plugin, place);
-        let hooks = hooks_of(&seat, seat.made().as_deref());
-        let limit = match place.buffer_limit {
-            0 => usize::MAX,
-            limit => limit,
-        };
-        Rc::new(Hosted { seat, hooks, limit })
+        self.at(configs, place, false)
+    }
+
+    fn upstream_filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        self.at(configs, place, true)
     }
 
     /// The machine is made now: it may tick without any request.
