@@ -65,6 +65,7 @@ fn code_is_fetched_before_the_start_and_kept() {
     assert_eq!((version(&proxy), shelf.asked("/plugin.lua")), (is(1), 1));
     assert_eq!((count(&proxy, "cache_misses"), count(&proxy, "fetch_successes")), (1, 1));
     assert_eq!(count(&proxy, "cache_entries"), 1);
+    assert_eq!(proxy.stats().sum("wasm.remote_load_", ""), 0, "those are of modules");
     let plugins = proxy.admin_json("/plugins?format=json").to_string();
     assert!(plugins.contains(&shelf.url("/plugin.lua")), "{plugins}");
     drop(proxy);
@@ -166,6 +167,11 @@ fn a_module_that_is_not_there_lets_nothing_pass_unless_it_fails_open() {
         if policy == "FAIL_CLOSED" {
             shelf.put("/module.wasm", &module);
             wait_until("the module", || status(&proxy) == 200);
+            let counted = |name: &str| proxy.stats().value(&format!("wasm.remote_load_{name}"));
+            let names = ["cache_misses", "fetch_successes", "cache_hits", "cache_entries"];
+            assert_eq!(names.map(counted), [1, 1, 0, 1]);
+            let failures = counted("fetch_failures");
+            assert!(failures >= 1 && failures == count(&proxy, "fetch_failures"));
         }
     }
 }

@@ -70,6 +70,22 @@ fn a_machine_is_made_again_when_its_pause_is_over() {
 }
 
 #[test]
+fn machines_and_those_that_are_made_again_are_counted_from_the_start() {
+    let site = site("", json!({}), json!({}));
+    let stats = site.proxy.stats();
+    for name in ["success", "failure", "backoff"] {
+        let name = format!("wasm.plugin.vm_reload_{name}");
+        assert_eq!(stats.0.get(&name).map(String::as_str), Some("0"), "{name}");
+    }
+    // Envoy has one for its configuration, too, and names its engine.
+    let (engine, beside) = if envoy() { ("v8", 1) } else { ("wasmtime", 0) };
+    let active = stats.value(&format!("wasm.envoy.wasm.runtime.{engine}.active"));
+    assert!(active > beside);
+    assert_eq!(stats.value("wasm.wasm_vm_count"), active);
+    assert!(stats.value(&format!("wasm.envoy.wasm.runtime.{engine}.created")) >= active);
+}
+
+#[test]
 fn a_head_that_stops_alone_lets_the_body_be_seen() {
     // Stops the head, and lets it go on when the body has ended, or with the next tick.
     let functions = format!(

@@ -19,4 +19,4 @@ pub mod sink;
 pub mod stats;
 pub mod time;
 
-pub use stats::{Block, KnownScope, Registry, ScopeTags, StatSet, WorkerStats};
+pub use stats::{Block, Counter, KnownScope, Registry, ScopeTags, StatSet, WorkerStats};

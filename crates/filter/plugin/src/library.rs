@@ -27,6 +27,8 @@ struct Shelf {
     lenient: bool,
     entries: HashMap<Remote, Entry>,
     asked: Vec<Remote>,
+    /// Roots of statistics that count fetches of some code beside those of all code.
+    counted: HashMap<Remote, &'static str>,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,28 @@ impl Library {
         })
     }
 
+    /// Statistics below `root`, too, count what becomes of this code.
+    pub fn count_below(&self, remote: &Remote, root: &'static str) {
+        self.shelf(|shelf| {
+            if !shelf.counted.contains_key(remote) {
+                shelf.counted.insert(remote.clone(), root);
+            }
+        });
+    }
+
+    /// See [`Library::count_below`].
+    pub fn counted_below(&self, remote: &Remote) -> Option<&'static str> {
+        self.shelf(|shelf| shelf.counted.get(remote).copied())
+    }
+
+    /// How many pieces of code below `root` are here.
+    pub fn kept_below(&self, root: &str) -> usize {
+        self.shelf(|shelf| {
+            let is_here = |remote: &Remote| shelf.entries.get(remote).is_some_and(|entry| entry.outcome.is_ok());
+            shelf.counted.iter().filter(|(remote, known)| **known == root && is_here(remote)).count()
+        })
+    }
+
     /// What was asked for since the check began and was not tried in this round.
     pub fn wanted(&self) -> Vec<Remote> {
         self.shelf(|shelf| shelf.asked.iter().filter(|remote| shelf.current(remote).is_none()).cloned().collect())
@@ -106,6 +130,7 @@ impl Library {
         self.shelf(|shelf| {
             let asked = std::mem::take(&mut shelf.asked);
             shelf.entries.retain(|remote, _| asked.contains(remote));
+            shelf.counted.retain(|remote, _| asked.contains(remote));
             shelf.asked = asked;
             shelf.entries.values().filter(|entry| entry.outcome.is_ok()).count()
         })
@@ -185,11 +210,16 @@ mod tests {
         for code in [&a, &b] {
             library.put(code.clone(), Ok(b"1".to_vec()));
         }
+        for code in [&a, &b] {
+            library.count_below(code, "some");
+        }
+        assert_eq!((library.kept_below("some"), library.kept_below("other")), (2, 0));
         library.check();
         library.find(&a);
         assert_eq!(library.forget_others(), 1);
+        assert_eq!((library.kept_below("some"), library.counted_below(&a)), (1, Some("some")));
         library.check();
         library.find(&b);
-        assert_eq!(library.wanted(), [b]);
+        assert_eq!((library.counted_below(&b), library.wanted()), (None, vec![b]));
     }
 }

@@ -11,7 +11,7 @@ use postrider_filter_api::{Host, Moment, Place, RouteFacts, Sampling, stat_part}
 use postrider_filter_plugin::stat::route as account;
 use postrider_filter_plugin::{Account, Circuit, Metrics};
 use postrider_telemetry::log::Level;
-use postrider_telemetry::{Block, WorkerStats};
+use postrider_telemetry::{Block, Counter, WorkerStats};
 
 use crate::program::{Failure, Plugin, Program};
 use crate::vm::{Fault, Vm, Worker, log};
@@ -21,6 +21,12 @@ postrider_telemetry::stat_set! {
     mod machines = "wasm";
     counters { CREATED = "created" }
     gauges { ACTIVE = "active" }
+}
+
+postrider_telemetry::stat_set! {
+    /// Machines of all engines, of which there is one; no prefix.
+    mod all_machines = "wasm";
+    gauges { WASM_VM_COUNT = "wasm_vm_count" }
 }
 
 postrider_telemetry::stat_set! {
@@ -39,6 +45,8 @@ pub(crate) struct Seat {
     /// Chooses the calls whose time is taken.
     sampling: Sampling,
     stats: WorkerStats,
+    /// Of a plugin that Envoy's types configure.
+    reloads: Option<Rc<Block>>,
     host: Rc<dyn Host>,
     machine: RefCell<Option<Rc<Machine>>>,
     /// When it was last made, or that was tried.
@@ -51,14 +59,37 @@ pub(crate) struct Seat {
 pub(crate) struct Machine {
     pub(crate) vm: Rc<Vm>,
     pub(crate) root: u32,
-    block: Rc<Block>,
+    counted: Counted,
+}
+
+/// Where machines are counted.
+struct Counted {
+    of_engine: Rc<Block>,
+    of_all: Rc<Block>,
+}
+
+impl Counted {
+    fn of(stats: &WorkerStats) -> Counted {
+        Counted { of_engine: stats.block(&machines::SET, ENGINE), of_all: stats.block(&all_machines::SET, "") }
+    }
+
+    fn begin(&self) {
+        self.of_engine.inc(machines::CREATED);
+        self.of_engine.gauge_add(machines::ACTIVE, 1);
+        self.of_all.gauge_add(all_machines::WASM_VM_COUNT, 1);
+    }
+
+    fn end(&self) {
+        self.of_engine.gauge_sub(machines::ACTIVE, 1);
+        self.of_all.gauge_sub(all_machines::WASM_VM_COUNT, 1);
+    }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
         self.vm.remove_root(self.root);
         if Rc::strong_count(&self.vm) == 1 {
-            self.block.gauge_sub(machines::ACTIVE, 1);
+            self.counted.end();
         }
     }
 }
@@ -86,12 +117,14 @@ impl Seat {
         if let Some(known) = known {
             return known;
         }
+        let reloads = || place.stats.block(&reloads::SET, &stat_part(&plugin.facts.name));
         let seat = Rc::new(Seat {
             plugin: plugin.clone(),
             account: Account::new(place.stats, &plugin.facts.name),
             circuit: Circuit::new(plugin.facts.policy.circuit),
             sampling: Sampling::default(),
             stats: place.stats.clone(),
+            reloads: (plugin.failure != Failure::Policy).then(reloads),
             host: place.host.clone(),
             machine: RefCell::default(),
             made_at: Cell::new(place.host.now()),
@@ -152,7 +185,7 @@ impl Seat {
             Failure::Reload(base, most) => {
                 let due = self.made_at.get() + backoff(base, most, self.failures.get());
                 if now < due {
-                    self.reloads().inc(reloads::RELOAD_BACKOFF);
+                    self.count_reload(reloads::RELOAD_BACKOFF);
                     return Err(Absent::Failing(503));
                 }
             }
@@ -170,18 +203,14 @@ impl Seat {
         match self.make() {
             Ok(machine) => {
                 self.failures.set(0);
-                if matches!(self.plugin.failure, Failure::Reload(..)) {
-                    self.reloads().inc(reloads::RELOAD_SUCCESS);
-                }
+                self.count_reload(reloads::RELOAD_SUCCESS);
                 log(Level::Info, &format!("the WebAssembly plugin {} was started again", self.plugin.facts.name));
                 Ok(machine)
             }
             Err(fault) => {
                 self.failed(&fault);
                 self.failures.set(self.failures.get().saturating_add(1));
-                if matches!(self.plugin.failure, Failure::Reload(..)) {
-                    self.reloads().inc(reloads::RELOAD_FAILURE);
-                }
+                self.count_reload(reloads::RELOAD_FAILURE);
                 if self.plugin.failure == Failure::Policy && self.circuit.fault(now) {
                     self.account.set_circuit_open(true);
                 }
@@ -195,8 +224,10 @@ impl Seat {
     }
 
     #[cold]
-    fn reloads(&self) -> Rc<Block> {
-        self.stats.block(&reloads::SET, &stat_part(&self.plugin.facts.name))
+    fn count_reload(&self, counter: Counter) {
+        if let Some(reloads) = &self.reloads {
+            reloads.inc(counter);
+        }
     }
 
     /// What the plugin model says about a plugin that is not there.
@@ -209,7 +240,7 @@ impl Seat {
 
     fn make(&self) -> Result<Rc<Machine>, Fault> {
         let program = &self.plugin.program;
-        let block = self.stats.block(&machines::SET, ENGINE);
+        let counted = Counted::of(&self.stats);
         // The old one's root context goes before another one comes.
         self.machine.take();
         let vm = match shared(program) {
@@ -221,8 +252,7 @@ impl Seat {
                     machines.retain(|_, vm| vm.strong_count() > 0);
                     machines.insert(program.key, Rc::downgrade(&vm));
                 });
-                block.inc(machines::CREATED);
-                block.gauge_add(machines::ACTIVE, 1);
+                counted.begin();
                 vm
             }
         };
@@ -230,12 +260,12 @@ impl Seat {
             Ok(root) => root,
             Err(fault) => {
                 if Rc::strong_count(&vm) == 1 {
-                    block.gauge_sub(machines::ACTIVE, 1);
+                    counted.end();
                 }
                 return Err(fault);
             }
         };
-        let machine = Rc::new(Machine { vm, root, block });
+        let machine = Rc::new(Machine { vm, root, counted });
         self.account.set_memory(machine.vm.memory());
         self.account.set_dead(false);
         *self.machine.borrow_mut() = Some(machine.clone());

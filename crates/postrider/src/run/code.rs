@@ -17,8 +17,8 @@ use std::time::Duration;
 use postrider_fetch::{Cache, Endpoint, Fetched, Fetcher, Way};
 use postrider_filter_plugin::{Place, Remote, library};
 use postrider_model::{Address, Discovery, DnsName, Locality, Metadata, UpstreamProtocol};
-use postrider_telemetry::stats::sets::remote_code as stat;
-use postrider_telemetry::{Block, WorkerStats, info, warning};
+use postrider_telemetry::stats::sets::{remote_code as stat, remote_modules as of_modules};
+use postrider_telemetry::{Block, Counter, WorkerStats, info, warning};
 use postrider_worker::Plan;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -33,6 +33,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub struct Deliveries {
     fetcher: Arc<Fetcher>,
     counts: Rc<Block>,
+    /// What modules of WebAssembly have of it; `None` while there was none.
+    modules: Option<Rc<Block>>,
+    stats: WorkerStats,
     /// What is under way; it ends with what came of each.
     task: Option<JoinHandle<Vec<Delivery>>>,
     /// A configuration waits for what is under way, whatever comes of it.
@@ -67,6 +70,8 @@ impl Deliveries {
         Deliveries {
             fetcher: Arc::new(Fetcher::new(Cache::of_user())),
             counts: stats.block(&stat::SET, ""),
+            modules: None,
+            stats: stats.clone(),
             task: None,
             awaited: false,
             again: None,
@@ -89,7 +94,9 @@ impl Deliveries {
         for remote in &wanted {
             info!(Config, "fetching code from {}", remote.name());
         }
-        self.counts.add(stat::REMOTE_LOAD_CACHE_MISSES, wanted.len() as u64);
+        for remote in &wanted {
+            self.count(remote, stat::REMOTE_LOAD_CACHE_MISSES, of_modules::REMOTE_LOAD_CACHE_MISSES, 1);
+        }
         let orders = wanted.into_iter().map(|remote| Order { way: way(&remote, plan), remote });
         self.start(orders.collect());
         self.awaited = true;
@@ -104,15 +111,20 @@ impl Deliveries {
         let mut counts = std::mem::take(&mut self.awaited);
         let mut failed = Vec::new();
         for Delivery { order, outcome, failures } in delivered {
-            self.counts.add(stat::REMOTE_LOAD_FETCH_FAILURES, failures);
+            let of_module = of_modules::REMOTE_LOAD_FETCH_FAILURES;
+            self.count(&order.remote, stat::REMOTE_LOAD_FETCH_FAILURES, of_module, failures);
             let name = order.remote.name();
             let outcome = match outcome {
                 Ok(Fetched { bytes, cached }) => {
-                    let (counter, whence) = match cached {
-                        true => (stat::REMOTE_LOAD_CACHE_HITS, "found in the cache"),
-                        false => (stat::REMOTE_LOAD_FETCH_SUCCESSES, "fetched"),
+                    let (counter, of_module, whence) = match cached {
+                        true => {
+                            (stat::REMOTE_LOAD_CACHE_HITS, of_modules::REMOTE_LOAD_CACHE_HITS, "found in the cache")
+                        }
+                        false => {
+                            (stat::REMOTE_LOAD_FETCH_SUCCESSES, of_modules::REMOTE_LOAD_FETCH_SUCCESSES, "fetched")
+                        }
                     };
-                    self.counts.inc(counter);
+                    self.count(&order.remote, counter, of_module, 1);
                     info!(Config, "code from {name}: {} bytes, {whence}", bytes.len());
                     counts = true;
                     Ok(bytes)
@@ -146,11 +158,23 @@ impl Deliveries {
     pub fn settle(&mut self) {
         let kept = library().forget_others();
         self.counts.gauge_set(stat::REMOTE_LOAD_CACHE_ENTRIES, kept as u64);
+        if let Some(modules) = &self.modules {
+            modules.gauge_set(of_modules::REMOTE_LOAD_CACHE_ENTRIES, library().kept_below(of_modules::SET.root) as u64);
+        }
         let failed = library().failed();
         if let Some((_, orders)) = &mut self.again {
             orders.retain(|order| failed.contains(&order.remote));
         }
         self.again.take_if(|(_, orders)| orders.is_empty());
+    }
+
+    /// Counts something of this code, and among modules of WebAssembly if it is one.
+    fn count(&mut self, remote: &Remote, counter: Counter, of_module: Counter, times: u64) {
+        self.counts.add(counter, times);
+        if library().counted_below(remote) == Some(of_modules::SET.root) {
+            let modules = self.modules.get_or_insert_with(|| self.stats.block(&of_modules::SET, ""));
+            modules.add(of_module, times);
+        }
     }
 
     fn start(&mut self, orders: Vec<Order>) {

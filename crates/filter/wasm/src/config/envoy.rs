@@ -12,8 +12,8 @@ use postrider_filter_plugin::read::{keep, within};
 use postrider_filter_plugin::{Code, Edition, Pull, PullSecret, budget, json};
 use postrider_model::{Fields, Value, ValueError};
 
-use super::MAX_MODULE_BYTES;
 use super::factory::{next_id, try_out};
+use super::{MAX_MODULE_BYTES, count_fetches};
 use crate::program::{Failure, Plugin, Program, Source};
 
 /// Engines that modules may be meant for: each of them runs what the other ones run.
@@ -189,7 +189,7 @@ fn machine(mut fields: Fields<'_>, errors: &mut ConfigError) -> Option<Machine> 
     let code = match keep(fields.map("code"), errors) {
         Some(Some(code)) => {
             let code = Code::read_async_pulled(code, pull, MAX_MODULE_BYTES);
-            code.map_err(|found| errors.extend(found)).ok()
+            code.map_err(|found| errors.extend(found)).ok().inspect(count_fetches)
         }
         Some(None) => {
             errors.push(fields.error("code", "there is no `code`"));

@@ -7,8 +7,8 @@ use postrider_filter_plugin::read::keep;
 use postrider_filter_plugin::{Manifest, Missing, PHASES, json};
 use postrider_model::{Fields, Value, ValueError};
 
-use super::MAX_MODULE_BYTES;
 use super::factory::{Wasm, next_id, try_out};
+use super::{MAX_MODULE_BYTES, count_fetches};
 use crate::program::{Failure, Plugin, Program, Source};
 
 /// Reads a manifest, compiles its code and tries it out.
@@ -30,6 +30,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     if !errors.is_empty() {
         return Err(errors);
     }
+    count_fetches(&manifest.code);
     if manifest.code.missing.is_some() {
         return Ok(Arc::new(Missing::new(manifest.facts("wasm"), manifest.schema)));
     }

@@ -8,7 +8,7 @@ mod manifest;
 mod service;
 
 use postrider_filter_api::Registry;
-use postrider_filter_plugin::register_runtimes;
+use postrider_filter_plugin::{Code, library, register_runtimes};
 
 /// Largest module: twenty times what compilers make of a plugin.
 const MAX_MODULE_BYTES: u64 = 64 << 20;
@@ -20,4 +20,11 @@ pub fn register(registry: &mut Registry) {
     registry.register_logger(logger::KIND, logger::build);
     registry.register_service(service::KIND, service::build);
     register_runtimes(registry, &["wasm"], manifest::build);
+}
+
+/// What is fetched of a module counts where Envoy counts it.
+fn count_fetches(code: &Code) {
+    if let Some(remote) = &code.remote {
+        library().count_below(remote, "wasm");
+    }
 }

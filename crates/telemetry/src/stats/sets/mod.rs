@@ -31,8 +31,8 @@ pub use listeners::{
 };
 pub use process::{
     access_log, clusters_of_thread, filesystem, filter, grpc_access_log, load_shed, overload, overload_action,
-    overload_reset, overload_resource, overload_shrink, remote_code, runtime, server, stats_sinks, statsd, tcp,
-    watchdog, watched_route,
+    overload_reset, overload_resource, overload_shrink, remote_code, remote_modules, runtime, server, stats_sinks,
+    statsd, tcp, watchdog, watched_route,
 };
 pub use tracing::{http_tracing, open_telemetry_access_log, tracing_opentelemetry};
 

@@ -90,9 +90,21 @@ crate::stat_set! {
 }
 
 crate::stat_set! {
-    /// Code that plugins have from elsewhere; no prefix, counted by the control plane. The names behind the root are those
-    /// that Envoy has for modules of WebAssembly.
+    /// Code that plugins of any kind have from elsewhere; no prefix, counted by the control plane. The names behind the root
+    /// are those that Envoy has for modules of WebAssembly.
     pub mod remote_code = "code";
+    counters {
+        REMOTE_LOAD_CACHE_HITS = "remote_load_cache_hits",
+        REMOTE_LOAD_CACHE_MISSES = "remote_load_cache_misses",
+        REMOTE_LOAD_FETCH_FAILURES = "remote_load_fetch_failures",
+        REMOTE_LOAD_FETCH_SUCCESSES = "remote_load_fetch_successes",
+    }
+    gauges { REMOTE_LOAD_CACHE_ENTRIES = "remote_load_cache_entries" }
+}
+
+crate::stat_set! {
+    /// The same of modules of WebAssembly alone, where Envoy counts them; no prefix, counted by the control plane.
+    pub mod remote_modules = "wasm";
     counters {
         REMOTE_LOAD_CACHE_HITS = "remote_load_cache_hits",
         REMOTE_LOAD_CACHE_MISSES = "remote_load_cache_misses",
