@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{GrpcTarget, Regex, StringMatch};
+use crate::{FilterSlot, GrpcTarget, Regex, StringMatch};
 
 /// What the configuration says about statistics.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -70,6 +70,21 @@ pub enum StatsSink {
     OpenTelemetry(OtlpSink),
     /// Envoy's `MetricsService`.
     Metrics(MetricsSink),
+    /// Code that runs on the first worker.
+    Plugin(FilterSlot),
+}
+
+impl StatsSinks {
+    /// Those that are code.
+    pub fn plugins(&self) -> impl Iterator<Item = &FilterSlot> {
+        self.sinks.iter().filter_map(|sink| match sink {
+            StatsSink::Plugin(slot) => Some(slot),
+            StatsSink::Statsd { .. }
+            | StatsSink::StatsdTcp { .. }
+            | StatsSink::OpenTelemetry(_)
+            | StatsSink::Metrics(_) => None,
+        })
+    }
 }
 
 /// A collector of OpenTelemetry, and what it is told.

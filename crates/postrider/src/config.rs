@@ -201,6 +201,8 @@ pub fn filters() -> Registry {
             Err(left_out("WebAssembly", "wasm"))
         });
         registry.register_service("envoy.extensions.wasm.v3.WasmService", |_, _| Err(left_out("WebAssembly", "wasm")));
+        registry
+            .register_service("envoy.extensions.stat_sinks.wasm.v3.Wasm", |_, _| Err(left_out("WebAssembly", "wasm")));
     }
     #[cfg(feature = "golang")]
     postrider_filter_golang::register(&mut registry);

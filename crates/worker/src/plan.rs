@@ -198,7 +198,8 @@ impl Plan {
         let logs = listeners.iter().flat_map(|listener| listener.access_logs());
         let loggers = loggers::compile(logs, previous.map_or(&[][..], |plan| &plan.loggers), registry, &mut errors);
         let known = previous.map_or(&[][..], |plan| &plan.services);
-        let services = services::compile(&snapshot.services, known, registry, &mut errors);
+        let sinks = snapshot.stats_sinks.iter().flat_map(|sinks| sinks.plugins());
+        let services = services::compile(snapshot.services.iter().chain(sinks), known, registry, &mut errors);
         if errors.is_empty() { Ok(Plan { snapshot, listeners, clusters, loggers, services }) } else { Err(errors) }
     }
 

@@ -76,7 +76,7 @@ pub(crate) struct Worker {
     /// The plugins that access logs are told to.
     pub(crate) log_plugins: PluginLogs,
     /// What runs without any listener.
-    services: Services,
+    pub(crate) services: Services,
     /// Of calls, once there was one.
     calls: OnceCell<Rc<Block>>,
     /// What carries statistics to their sinks.
@@ -212,9 +212,10 @@ impl Worker {
                 _ = flushing.tick() => self.flush_logs(),
             }
         }
-        self.services.end();
         self.flush_logs();
         tokio::join!(self.finish_log_services(), self.exporters.finish(), self.finish_carriers());
+        // Sinks of statistics are among them: they were told the last of it.
+        self.services.end();
         // Pooled connections and listeners' tasks hold the worker that holds them: the rings are cut here.
         drop(self.clusters.take());
         drop(self.warming.take());

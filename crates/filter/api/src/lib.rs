@@ -86,7 +86,7 @@ pub use outcome::{Action, Detour, Flow, LocalReply, MAX_ANEW, Resumer};
 pub use remote::{Gone, Job, Jobs, Remote};
 pub use route_blocks::{RouteBlocks, stat_part};
 pub use sampling::Sampling;
-pub use service::{BuildService, ServiceFactory};
+pub use service::{BuildService, Service, ServiceFactory};
 pub use sources::{Collecting, Sources};
 pub use state::State;
 pub use surroundings::{ClusterFacts, Surroundings};

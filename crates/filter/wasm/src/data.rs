@@ -58,6 +58,7 @@ pub(crate) struct Received {
     /// What a service says in front of its messages, and behind them.
     pub(crate) initial: Option<ResponseHead>,
     pub(crate) trailing: Fields,
+    pub(crate) statistics: Option<Vec<u8>>,
 }
 
 /// The memory that a machine may have.

@@ -152,6 +152,16 @@ impl Vm {
         told
     }
 
+    /// What changed of the proxy's statistics.
+    pub(crate) fn tell_statistics(&self, root: u32, update: Vec<u8>) -> Result<(), Fault> {
+        let Some(function) = &self.functions.on_stats_update else { return Ok(()) };
+        let length = update.len() as u32;
+        self.with(|data| data.received.statistics = Some(update));
+        let told = self.enter(root, At::Nowhere, function, (root, length));
+        self.with(|data| data.received = Default::default());
+        told
+    }
+
     pub(crate) fn tell_close(
         &self,
         root: u32,

@@ -1,10 +1,10 @@
-//! A plugin that runs without any listener: its root context has ticks, calls, queues and statistics, and no stream.
+//! A plugin that runs without any listener: its root context has ticks, calls, queues and statistics, and no stream. It may be told of
+//! the statistics of the proxy.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use postrider_filter_api::{CallHandle, Host};
+use postrider_filter_api::{CallHandle, Host, Service};
 
 use crate::program::Failure;
 use crate::seat::Seat;
@@ -18,7 +18,7 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    pub(crate) fn begin(seat: Rc<Seat>, host: &Rc<dyn Host>) -> Rc<dyn Any> {
+    pub(crate) fn begin(seat: Rc<Seat>, host: &Rc<dyn Host>) -> Rc<dyn Service> {
         let resident = Rc::new(Resident { seat, host: host.clone(), look: RefCell::default() });
         resident.look_later();
         resident
@@ -36,5 +36,20 @@ impl Resident {
         };
         // The handle of a look that is under way is dropped by it: it has nothing to abandon any more.
         *self.look.borrow_mut() = Some(self.host.after(base, Box::new(look)));
+    }
+}
+
+impl Service for Resident {
+    fn on_statistics(&self, update: &[u8]) {
+        // Nobody is to be answered: what is amiss with the machine is in the log.
+        let Ok(machine) = self.seat.machine(&|| self.host.now()) else { return };
+        let began = self.seat.begin(&*self.host);
+        match machine.vm.tell_statistics(machine.root, update.to_vec()) {
+            Ok(()) => {
+                let took = began.map(|began| self.host.now().saturating_duration_since(began));
+                self.seat.ended(None, took, &machine);
+            }
+            Err(fault) => self.seat.fault(None, &fault, self.host.now()),
+        }
     }
 }

@@ -14,8 +14,8 @@ pub struct ServicePlan {
 }
 
 /// Builds those of `slots`, unless they are among the `known` ones and nothing changed since.
-pub(super) fn compile(
-    slots: &[FilterSlot],
+pub(super) fn compile<'s>(
+    slots: impl IntoIterator<Item = &'s FilterSlot>,
     known: &[ServicePlan],
     registry: &Registry,
     errors: &mut Vec<PlanError>,
@@ -31,7 +31,7 @@ pub(super) fn compile(
             continue;
         }
         let Some(build) = registry.find_service(&slot.kind) else {
-            let message = format!("{} is no extension of the bootstrap", slot.kind);
+            let message = format!("{} is nothing that runs without a listener", slot.kind);
             errors.push(PlanError { path: slot.origin.0.clone(), code: FILTER, message });
             continue;
         };
@@ -45,10 +45,9 @@ pub(super) fn compile(
 
 #[cfg(test)]
 mod tests {
-    use std::any::Any;
     use std::rc::Rc;
 
-    use postrider_filter_api::Place;
+    use postrider_filter_api::{Place, Service};
     use postrider_model::Value;
 
     use super::*;
@@ -56,7 +55,7 @@ mod tests {
     struct Quiet;
 
     impl ServiceFactory for Quiet {
-        fn begin(&self, _: &Place<'_>) -> Option<Rc<dyn Any>> {
+        fn begin(&self, _: &Place<'_>) -> Option<Rc<dyn Service>> {
             None
         }
     }

@@ -33,6 +33,12 @@ pub(crate) async fn carry(worker: Rc<Worker>, mut carrier: Carrier) {
     match way {
         Way::Statsd(cluster) => line::run(&worker, &mut carrier, &cluster).await,
         Way::Metrics(service) => stream(&worker, &mut carrier, &service).await,
+        Way::Plugin(slot) => {
+            while let Some(messages) = carrier.inbox.recv().await {
+                let lost = messages.iter().filter(|update| !worker.services.tell(&slot, update)).count();
+                carrier.lose(lost);
+            }
+        }
         Way::Otlp(target) => {
             while let Some(messages) = carrier.inbox.recv().await {
                 for message in messages {

@@ -1,4 +1,4 @@
-//! Sinks of statistics that are reached through a cluster.
+//! Sinks of statistics that are reached through a cluster, or are code on a worker.
 //!
 //! ```text
 //! thread that flushes ── messages ──> queue ──> task on the first worker ──> cluster
@@ -12,13 +12,14 @@ mod carry;
 mod line;
 mod metrics;
 mod otlp;
+mod plugin;
 mod statsd;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use postrider_model::{GrpcTarget, OtlpTarget, StatsSink};
+use postrider_model::{FilterSlot, GrpcTarget, OtlpTarget, StatsSink};
 use postrider_telemetry::sink::Sink;
 use tokio::sync::mpsc;
 
@@ -45,6 +46,8 @@ enum Way {
     Metrics(GrpcTarget),
     /// All messages are one connection, to this cluster.
     Statsd(Arc<str>),
+    /// Each message is a call of the code's function.
+    Plugin(FilterSlot),
 }
 
 impl Carrier {
@@ -101,6 +104,10 @@ pub(crate) fn sink(
         StatsSink::Metrics(model) => {
             let courier = Courier::new(Way::Metrics(model.service.clone()), worker());
             Some(Box::new(metrics::Metrics::new(model.clone(), courier)))
+        }
+        StatsSink::Plugin(slot) => {
+            let courier = Courier::new(Way::Plugin(slot.clone()), worker());
+            Some(Box::new(plugin::Plugin::new(courier)))
         }
     }
 }

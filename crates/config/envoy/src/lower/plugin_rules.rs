@@ -19,11 +19,12 @@ const FIELD: &str = "postrider.rules";
 const KEY: &str = "postrider.plugins";
 
 const LUA: &str = "envoy.extensions.filters.http.lua.v3.Lua";
-/// WebAssembly for requests, connections, access logs and by itself.
-const WASM: [&str; 4] = [
+/// WebAssembly for requests, connections, access logs, statistics and by itself.
+const WASM: [&str; 5] = [
     "envoy.extensions.filters.http.wasm.v3.Wasm",
     "envoy.extensions.filters.network.wasm.v3.Wasm",
     "envoy.extensions.access_loggers.wasm.v3.WasmAccessLog",
+    "envoy.extensions.stat_sinks.wasm.v3.Wasm",
     "envoy.extensions.wasm.v3.WasmService",
 ];
 const RIDER: &str = "proxy.filters.http.rider.v3alpha1.FilterConfig";

@@ -6,12 +6,13 @@ use std::time::Duration;
 use postrider_model::{MetricsSink, StatsSink, StatsSinks};
 
 use super::context::{ClusterUse, Lowering};
-use super::{grpc_target, otlp_sink};
+use super::{filters, grpc_target, otlp_sink};
 use crate::reader::Reader;
 
 const STATSD: &str = "envoy.config.metrics.v3.StatsdSink";
 const DOG_STATSD: &str = "envoy.config.metrics.v3.DogStatsdSink";
 const METRICS: &str = "envoy.config.metrics.v3.MetricsServiceConfig";
+const WASM: &str = "envoy.extensions.stat_sinks.wasm.v3.Wasm";
 const OPEN_TELEMETRY: &str = "envoy.extensions.stat_sinks.open_telemetry.v3.SinkConfig";
 
 /// What is sent between flushes unless something else is written.
@@ -47,6 +48,7 @@ fn one(cx: &mut Lowering<'_>, sink: &Reader<'_>) -> Option<StatsSink> {
         STATSD => statsd(cx, config, false),
         DOG_STATSD => statsd(cx, config, true),
         METRICS => metrics(cx, config).map(StatsSink::Metrics),
+        WASM if cx.kinds.known(WASM) => Some(StatsSink::Plugin(filters::whole_slot(cx, sink, &any))),
         OPEN_TELEMETRY => otlp_sink::sink(cx, config).map(StatsSink::OpenTelemetry),
         _ => {
             cx.refuse_extension(sink, "typed_config", &any);

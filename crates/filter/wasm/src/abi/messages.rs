@@ -162,6 +162,8 @@ const CALL_BODY: u32 = 4;
 const GRPC_MESSAGE: u32 = 5;
 const VM_CONFIGURATION: u32 = 6;
 const PLUGIN_CONFIGURATION: u32 = 7;
+/// What a function gets that the ABI does not know.
+const CALL_DATA: u32 = 8;
 const LAST: u32 = 8;
 
 /// Lets `act` look at a buffer.
@@ -198,6 +200,7 @@ fn with_buffer<T>(data: &mut Data, buffer: u32, act: impl FnOnce(&[u8]) -> T) ->
         CALL_BODY => Some(act(&received.body)).filter(|_| received.head.is_some()),
         GRPC_MESSAGE => Some(act(&received.message)),
         VM_CONFIGURATION => Some(act(&program.configuration)),
+        CALL_DATA => received.statistics.as_ref().map(|update| act(update)),
         PLUGIN_CONFIGURATION => contexts.root(root).map(|root| act(&root.plugin.configuration)),
         _ => None,
     };

@@ -19,6 +19,7 @@ pub fn register(registry: &mut Registry) {
     registry.register_network(connections::KIND, connections::build);
     registry.register_logger(logger::KIND, logger::build);
     registry.register_service(service::KIND, service::build);
+    registry.register_service(service::SINK, service::build_sink);
     register_runtimes(registry, &["wasm"], manifest::build);
 }
 
