@@ -38,6 +38,11 @@ macro_rules! in_every_runtime {
             }
 
             #[test]
+            fn wasm_assemblyscript() {
+                run(Runtime::Wasm("assemblyscript"));
+            }
+
+            #[test]
             fn go() {
                 run(Runtime::Go);
             }

@@ -29,6 +29,8 @@ const MAX_GROWTH: f64 = 0.05;
 /// The same after few updates, in KiB for each: a machine or a library that stayed would be more.
 const MAX_KIB_PER_UPDATE: u64 = 256;
 
+const WORKERS: u32 = 2;
+
 /// A plugin that renames a field of the answer to one with the update's number.
 fn with(runtime: Runtime, update: u32, origin: &Origin) -> Config {
     let headers = json!({"from": "x-old-", "to": format!("x-{update}-")});
@@ -38,7 +40,7 @@ fn with(runtime: Runtime, update: u32, origin: &Origin) -> Config {
 /// How large the process was after each of so many updates under load, in KiB.
 fn update(runtime: Runtime, updates: u32) -> Vec<u64> {
     let origin = Origin::fixed("HTTP/1.1 200 OK\r\nx-old-mark: set\r\ncontent-length: 2\r\n\r\nok");
-    let launch = Launch { concurrency: 2, ..Launch::default() };
+    let launch = Launch { concurrency: WORKERS, ..Launch::default() };
     runtime.compile(&[("headers", json!({"from": "x-old-", "to": "x-new-"}))]);
     let mut proxy = Proxy::start_with(&with(runtime, 0, &origin), launch);
     let load = Load::start(proxy.address("http"), 2, "GET", get("/"));
@@ -57,6 +59,10 @@ fn update(runtime: Runtime, updates: u32) -> Vec<u64> {
     }
     let failures = load.finish();
     assert!(failures.is_empty(), "{runtime:?}: {} failures, first {:?}", failures.len(), failures.first());
+    if let Runtime::Wasm(_) = runtime {
+        let machines = || proxy.stats().value("wasm.wasm_vm_count");
+        wait_until("the machines of old configurations to end", || machines() == u64::from(WORKERS));
+    }
     sizes
 }
 
