@@ -27,5 +27,5 @@ pub use server::{
 };
 pub use status::{
     CertificateStatus, CircuitStatus, ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, OutlierStatus,
-    PluginPlace, PluginStatus, RateComparison, RuntimeStatus, ServerState, TlsContextStatus, TlsPlace,
+    PluginPlace, PluginStatus, RateComparison, RouteConfigStatus, RuntimeStatus, ServerState, TlsContextStatus, TlsPlace,
 };

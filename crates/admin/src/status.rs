@@ -239,10 +239,20 @@ pub struct PluginStatus {
     pub clusters: Option<Vec<String>>,
     /// The gateway-level configuration.
     pub config: Value,
-    /// What routes see in its place, by their names.
-    pub route_configs: Vec<(String, Value)>,
+    /// What routes see in its place.
+    pub route_configs: Vec<RouteConfigStatus>,
     /// The JSON Schema that both must satisfy.
     pub schema: Option<Value>,
+}
+
+/// The configuration of a plugin that counts on a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteConfigStatus {
+    /// As statistics name it.
+    pub route: String,
+    /// Where it stands: `route table`, `virtual host`, `route`.
+    pub scope: &'static str,
+    pub config: Value,
 }
 
 /// Where a plugin runs.

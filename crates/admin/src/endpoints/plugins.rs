@@ -150,7 +150,9 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
         out.insert(TIME.into(), json!(time));
         Value::Object(out)
     });
-    let configs = plugin.route_configs.iter().map(|(route, config)| json!({ "route": route, "config": config }));
+    let configs = plugin.route_configs.iter().map(|seen| {
+        json!({ "route": seen.route, "scope": seen.scope, "config": seen.config })
+    });
     let mut out = json!({
         "name": plugin.name,
         "version": plugin.version,
@@ -262,8 +264,8 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
     }
     if asked {
         writeln!(out, "  config {}", plugin.config)?;
-        for (route, config) in &plugin.route_configs {
-            writeln!(out, "  config of {route} {config}")?;
+        for seen in &plugin.route_configs {
+            writeln!(out, "  config of {}, by its {}: {}", seen.route, seen.scope, seen.config)?;
         }
         if let Some(schema) = &plugin.schema {
             writeln!(out, "  schema {schema}")?;

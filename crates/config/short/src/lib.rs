@@ -35,7 +35,7 @@ use postrider_config_envoy::tree::Node;
 pub struct Short;
 
 /// The keys of the document.
-const KEYS: [&str; 7] = ["listen", "tls", "routes", "plugins", "tcp", "admin", "access_log"];
+const KEYS: [&str; 8] = ["listen", "tls", "routes", "hosts", "plugins", "tcp", "admin", "access_log"];
 
 impl Form for Short {
     /// Keys that only this form has.
@@ -52,6 +52,7 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     let fields = fields::Fields::of(root, "", diagnostics);
     let listen = fields.take("listen");
     let routes = fields.take("routes");
+    let hosts = fields.take("hosts");
     let plugins = fields.take("plugins");
     let tcp = fields.take("tcp");
     let tls = fields.take("tls");
@@ -65,6 +66,9 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     if let (Some(node), None, None) = (plugins, listen, routes) {
         fields::missing(node, "plugins", "routes", "`listen` and `routes`: plugins see requests", diagnostics);
     }
+    if let (Some(node), None, None) = (hosts, listen, routes) {
+        fields::missing(node, "hosts", "routes", "`listen` and `routes`: hosts are those of requests", diagnostics);
+    }
     if let (Some(node), None, None) = (tls, listen, routes) {
         fields::missing(node, "tls", "routes", "`listen` and `routes`: they say what TLS is for", diagnostics);
     }
@@ -72,7 +76,8 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     let plugins = plugins.map(|node| plugins::Plugins::read(node, &mut clusters, diagnostics)).unwrap_or_default();
     match (listen, routes) {
         (Some(listen), Some(routes)) => {
-            let hosts = routes::routes(routes, &plugins, &mut clusters, diagnostics);
+            let projects = hosts.map_or_else(Vec::new, |hosts| hosts::projects(hosts, &plugins, diagnostics));
+            let hosts = routes::routes(routes, &projects, &plugins, &mut clusters, diagnostics);
             auto = tls.and_then(|tls| tls::read(tls, &hosts, Some(listen), diagnostics));
             listeners.extend(listen::http(listen, hosts, plugins.filters, log.as_ref(), auto.as_ref(), diagnostics));
             listeners.extend(auto.as_ref().and_then(|auto| auto.listener.clone()));

@@ -5,7 +5,7 @@ use postrider_config_envoy::tree::{Node, NodeKind, Pair};
 
 use crate::build::{list, map, pair, plain, text};
 use crate::fields::{self, Fields, join};
-use crate::hosts::{Hosted, virtual_hosts};
+use crate::hosts::{HOST, Hosted, Project, is_host, virtual_hosts};
 use crate::matching;
 use crate::plugins::Plugins;
 use crate::upstreams::{Clusters, Scheme, Target};
@@ -13,8 +13,14 @@ use crate::upstreams::{Clusters, Scheme, Target};
 const KEYS: [&str; 10] =
     ["match", "hosts", "methods", "headers", "to", "redirect", "respond", "timeout", "rewrite", "plugins"];
 
-/// The virtual hosts of `routes`.
-pub fn routes(node: &Node, plugins: &Plugins, clusters: &mut Clusters, diagnostics: &mut Diagnostics) -> Vec<Node> {
+/// The virtual hosts of `routes`; `projects` are those that `hosts` says something about.
+pub fn routes(
+    node: &Node,
+    projects: &[Project],
+    plugins: &Plugins,
+    clusters: &mut Clusters,
+    diagnostics: &mut Diagnostics,
+) -> Vec<Node> {
     let NodeKind::List(items) = &node.kind else {
         fields::wrong(node, "routes", "a list of routes", diagnostics);
         return Vec::new();
@@ -23,7 +29,9 @@ pub fn routes(node: &Node, plugins: &Plugins, clusters: &mut Clusters, diagnosti
     for (index, item) in items.iter().enumerate() {
         all.extend(route(item, &format!("routes[{index}]"), plugins, clusters, diagnostics));
     }
-    virtual_hosts(all, node.span)
+    // Routes that were refused leave their hosts without one: nothing is said about that.
+    let projects = if all.len() == items.len() { projects } else { &[] };
+    virtual_hosts(all, projects, node.span, diagnostics)
 }
 
 fn route(
@@ -81,14 +89,11 @@ fn route(
 }
 
 fn hosts(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Vec<(String, Span)> {
-    const EXPECTED: &str = "a host such as shop.example, *.example or a list of them";
     let mut all = Vec::new();
     for (path, item) in fields::several(node, path) {
-        let Some(host) = fields::text(item, &path, EXPECTED, diagnostics) else { continue };
-        let stars = host.matches('*').count();
-        let odd = host.is_empty() || host.contains(['/', ':', ' ']);
-        if odd || stars > 1 || (stars == 1 && !host.starts_with('*') && !host.ends_with('*')) {
-            fields::invalid(item, &path, format!("`{host}` is no host"), EXPECTED, diagnostics);
+        let Some(host) = fields::text(item, &path, HOST, diagnostics) else { continue };
+        if !is_host(host) {
+            fields::invalid(item, &path, format!("`{host}` is no host"), HOST, diagnostics);
             continue;
         }
         all.push((host.to_ascii_lowercase(), item.span));

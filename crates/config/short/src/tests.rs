@@ -456,3 +456,72 @@ fn auto_tls_by_alpn_answers_in_the_listener_itself() {
     let said = said(&text.replace("tls-alpn-01", "tls-alpn-01, http: \":80\""));
     assert!(said.contains("`http` has no effect"), "{said}");
 }
+
+const WITH_HOSTS: &str = r#"
+listen: ":8080"
+plugins: [{ name: p, runtime: rider, code: p.lua }]
+hosts:
+  Shop.example: { plugins: { p: { tier: gold } } }
+  "*.example": { plugins: { p: false } }
+  "*": { plugins: { p: { tier: none } } }
+routes:
+- { match: /a, hosts: [shop.example, blog.example, other.test], respond: a }
+- { match: /, respond: rest, plugins: { p: { tier: route } } }
+"#;
+
+#[test]
+fn a_hosts_plugins_stand_at_its_virtual_host() {
+    let outcome = with_filters(WITH_HOSTS);
+    assert!(outcome.diagnostics.is_empty(), "{}", render::text(&outcome.diagnostics, &outcome.sources, false));
+    let snapshot = outcome.snapshot.clone().unwrap();
+    let hosts: Vec<_> = http(&snapshot).routes.virtual_hosts.iter().collect();
+    let told: Vec<String> = hosts
+        .iter()
+        .map(|host| {
+            let changes: Vec<String> = host
+                .filter_overrides
+                .iter()
+                .map(|change| format!("{} {:?}", change.name, change.config.as_ref().map(|config| &config.value)))
+                .collect();
+            format!("{}: {} routes, {}", host.name, host.routes.len(), changes.join(", "))
+        })
+        .collect();
+    let config = |tier: &str| format!(r#"p Some(Map([("config", Map([("tier", String("{tier}"))]))]))"#);
+    assert_eq!(
+        told,
+        [
+            format!("shop.example: 2 routes, {}", config("gold")),
+            // The entry that says most about a host counts, and hosts of one entry with other routes stand apart.
+            r#"blog.example: 2 routes, p Some(Map([("disabled", Bool(true))]))"#.to_owned(),
+            format!("other.test: 2 routes, {}", config("none")),
+            r#"*.example: 1 routes, p Some(Map([("disabled", Bool(true))]))"#.to_owned(),
+            format!("any: 1 routes, {}", config("none")),
+        ]
+    );
+    let again = with_filters(&outcome.to_envoy_yaml().unwrap());
+    assert_eq!(again.snapshot, Some(snapshot));
+}
+
+#[test]
+fn mistakes_about_hosts_are_told_where_they_stand() {
+    for (hosts, place, message) in [
+        ("[a]", "3:8", "a mapping of hosts"),
+        ("{ \"a b\": {} }", "3:10", "`a b` is no host"),
+        ("{ \"*a*\": {} }", "3:10", "is no host"),
+        ("{ a: {}, A: {} }", "3:17", "stands here already"),
+        ("{ a: { plugin: {} } }", "3:15", "did you mean `plugins`?"),
+        ("{ a: { plugins: { q: {} } } }", "3:26", "there is no plugin `q`"),
+        ("{ b: {} }", "3:10", "no route takes requests for `b`"),
+    ] {
+        let text = format!(
+            "listen: \":80\"\nplugins: [{{ name: plugin, runtime: rider, code: p.lua }}]\nhosts: {hosts}\n\
+             routes:\n- {{ hosts: a, respond: 200 }}\n"
+        );
+        let outcome = with_filters(&text);
+        let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+        assert!(said.contains(&format!("short.yaml:{place}: error")) && said.contains(message), "{message}:\n{said}");
+        assert!(outcome.snapshot.is_none());
+    }
+    let said = said("tcp: { listen: \":1\", to: \"127.0.0.1:1\" }\nhosts: {}\n");
+    assert!(said.contains("short.yaml:2:8: error") && said.contains("`hosts` needs `routes`"), "{said}");
+}

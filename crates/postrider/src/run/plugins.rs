@@ -3,14 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus};
+use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus, RouteConfigStatus};
 use postrider_filter_api::plugin::{Facts, OnError, Standing};
 use postrider_filter_api::{Factory, RouteFacts};
 use postrider_filter_plugin::json::to_json;
 use postrider_telemetry::StatSet;
 use postrider_telemetry::stats::sets::scope_of_address;
 use postrider_worker::{Plan, RoutesPlan};
-use serde_json::Value;
 
 /// The root of what every plugin counts (`plugin.<name>.<route>.calls`).
 const USAGE_ROOT: &str = "plugin";
@@ -151,7 +150,7 @@ fn status(facts: &Facts, note: Option<&str>, standing: Standing) -> PluginStatus
 }
 
 /// What each route says about the plugin: its most specific override.
-fn route_configs(routes: &RoutesPlan, plugin: &str) -> Vec<(String, Value)> {
+fn route_configs(routes: &RoutesPlan, plugin: &str) -> Vec<RouteConfigStatus> {
     let mut configs = Vec::new();
     for route in &routes.routes {
         let chain = routes.filter_chains.get(route.filters as usize);
@@ -160,8 +159,10 @@ fn route_configs(routes: &RoutesPlan, plugin: &str) -> Vec<(String, Value)> {
         });
         let Some(filter) = filter else { continue };
         let scopes = &filter.configs;
-        if let Some(config) = scopes.route.as_ref().or(scopes.virtual_host.as_ref()).or(scopes.table.as_ref()) {
-            configs.push((name(&route.facts), to_json(&config.shown)));
+        let scopes =
+            [("route", &scopes.route), ("virtual host", &scopes.virtual_host), ("route table", &scopes.table)];
+        if let Some((scope, config)) = scopes.into_iter().find_map(|(scope, config)| Some((scope, config.as_ref()?))) {
+            configs.push(RouteConfigStatus { route: name(&route.facts), scope, config: to_json(&config.shown) });
         }
     }
     configs
@@ -177,6 +178,8 @@ fn name(route: &RouteFacts) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::config;
 
@@ -235,8 +238,9 @@ static_resources:
         );
         assert_eq!(mark.places.len(), 1);
         assert_eq!(mark.places[0].listener, "web");
-        let [(route, config)] = &mark.route_configs[..] else { panic!("{mark:?}") };
-        assert_eq!((route.as_str(), &config["filter_context"]["loud"]), ("quiet", &Value::Bool(false)));
+        let [seen] = &mark.route_configs[..] else { panic!("{mark:?}") };
+        assert_eq!((seen.route.as_str(), seen.scope), ("quiet", "route"));
+        assert_eq!(seen.config["filter_context"]["loud"], Value::Bool(false));
     }
 
     #[test]
