@@ -101,6 +101,19 @@ pub trait Control: Send + Sync + 'static {
         Err(NO_ADMIN_LAYER.to_owned())
     }
 
+    /// The manifest of a plugin as [`Control::change_plugin`] got it; `None` when it did not.
+    fn manifest(&self, _plugin: &str) -> Option<String> {
+        None
+    }
+
+    /// Puts a plugin's manifest in force, or takes back the one that was: `None`. Waits as [`Control::modify_runtime`] does.
+    ///
+    /// # Errors
+    /// Why nothing changed, for the client.
+    fn change_plugin(&self, _plugin: &str, _manifest: Option<String>) -> Result<(), PluginRefused> {
+        Err(PluginRefused::Busy("plugins cannot be changed here\n".to_owned()))
+    }
+
     /// Whether this may be asked for: a path with its query.
     fn allows(&self, _target: &str) -> bool {
         true
@@ -108,6 +121,19 @@ pub trait Control: Send + Sync + 'static {
 
     /// After each answer: for an access log of the admin.
     fn served(&self, _served: &Served<'_>) {}
+}
+
+/// Why a plugin stays as it is: words for the client, whole lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PluginRefused {
+    /// The configuration with it is wrong: every error with its place.
+    Invalid(String),
+    /// It stands in the file, or routes name it.
+    InUse(String),
+    /// There is none of this name.
+    Unknown(String),
+    /// Not now.
+    Busy(String),
 }
 
 /// Why no value of the runtime can be changed, in Envoy's words.

@@ -17,7 +17,7 @@ mod response;
 mod server;
 mod status;
 
-pub use control::{Control, Drain, NO_ADMIN_LAYER, Served};
+pub use control::{Control, Drain, NO_ADMIN_LAYER, PluginRefused, Served};
 pub use endpoints::{Endpoint, Handler, MAX_BATCH_BYTES, Tap, TapBatch, Trace, certificates_json, statistics, tagger};
 pub use history::{Change, ChangeKind, HISTORY_ENTRIES, History, HistoryEntry, Outcome};
 pub use request::Request;
@@ -27,5 +27,6 @@ pub use server::{
 };
 pub use status::{
     CertificateStatus, CircuitStatus, ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, OutlierStatus,
-    PluginPlace, PluginStatus, RateComparison, RouteConfigStatus, RuntimeStatus, ServerState, TlsContextStatus, TlsPlace,
+    PluginPlace, PluginStatus, RateComparison, RouteConfigStatus, RuntimeStatus, ServerState, TlsContextStatus,
+    TlsPlace,
 };

@@ -46,6 +46,11 @@ impl Request {
     }
 }
 
+/// Decodes a segment of a path, where `+` is itself.
+pub(crate) fn decode_segment(text: &str) -> String {
+    decode(&text.replace('+', "%2B"))
+}
+
 /// Splits and decodes a query: `%41` and `+`, as forms encode them. A broken escape stays as it is.
 pub(crate) fn parse_query(query: &str) -> Vec<(String, String)> {
     let parts = query.split('&').filter(|part| !part.is_empty());

@@ -36,7 +36,8 @@ pub struct Reply {
     content_type: HeaderValue,
     body: Body,
     after: Option<Order>,
-    allow_post_only: bool,
+    /// The methods of a 405.
+    allow: Option<&'static str>,
 }
 
 impl Reply {
@@ -92,10 +93,14 @@ impl Reply {
 
     /// 405, naming the method that is allowed (RFC 9110, section 15.5.6).
     pub(crate) fn post_required(method: &str) -> Self {
-        let message = format!("Method {method} not allowed, POST required.");
-        let mut reply = Self::refusal(StatusCode::METHOD_NOT_ALLOWED, message);
-        reply.allow_post_only = true;
-        reply
+        Self::refusal(StatusCode::METHOD_NOT_ALLOWED, format!("Method {method} not allowed, POST required."))
+            .allowing("POST")
+    }
+
+    /// The same, naming the methods that are allowed.
+    pub(crate) fn allowing(mut self, methods: &'static str) -> Self {
+        self.allow = Some(methods);
+        self
     }
 
     /// Does `order` once this answer is on its way, and ends the connection.
@@ -117,7 +122,7 @@ impl Reply {
     }
 
     fn new(status: StatusCode, content_type: HeaderValue, body: Body) -> Self {
-        Self { status, content_type, body, after: None, allow_post_only: false }
+        Self { status, content_type, body, after: None, allow: None }
     }
 
     pub(crate) fn status(&self) -> u16 {
@@ -133,8 +138,8 @@ impl Reply {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, max-age=0"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(header::SERVER, HeaderValue::from_static("postrider"));
-        if self.allow_post_only {
-            headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
+        if let Some(methods) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(methods));
         }
         if self.after.is_some() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

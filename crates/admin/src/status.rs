@@ -218,6 +218,8 @@ pub struct PluginStatus {
     pub places: Vec<PluginPlace>,
     /// It runs without any listener.
     pub is_service: bool,
+    /// Its manifest came by the admin interface, not from the file.
+    pub is_by_admin: bool,
     /// Where its code came from.
     pub source: String,
     /// Tells two versions of its code apart.

@@ -93,6 +93,7 @@ impl Control for Process {
             runtime: "rider".into(),
             places: vec![PluginPlace { listener: "web".into(), chain: "default".into() }],
             is_service: false,
+            is_by_admin: false,
             source: "/etc/plugins/mark.lua".into(),
             digest: "00c0ffee00c0ffee".into(),
             note: (name == "mark.er").then(|| "being made".into()),
@@ -109,7 +110,11 @@ impl Control for Process {
             },
             clusters: Some(vec!["auth".into()]),
             config: json!({ "weight": 1 }),
-            route_configs: vec![RouteConfigStatus { route: "api".into(), scope: "route", config: json!({ "weight": 2 }) }],
+            route_configs: vec![RouteConfigStatus {
+                route: "api".into(),
+                scope: "route",
+                config: json!({ "weight": 2 }),
+            }],
             schema: Some(json!({ "type": "object" })),
         };
         vec![plugin("mark"), plugin("mark.er")]
@@ -462,7 +467,8 @@ fn plugins_are_shown_with_what_they_cost() {
         assert!(text.contains(line), "{line:?} is not in:\n{text}");
     }
     assert!(
-        !text.contains("weight") && fixture.read("/plugins?config=1").body.contains("  config of api, by its route: {\"weight\":2}\n")
+        !text.contains("weight")
+            && fixture.read("/plugins?config=1").body.contains("  config of api, by its route: {\"weight\":2}\n")
     );
     assert_eq!(fixture.read("/plugins?format=xml").status, 400);
 }

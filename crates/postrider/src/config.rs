@@ -13,7 +13,7 @@ use std::{fmt, io};
 use postrider_config_core::{Diagnostic, SourceFile, render};
 use postrider_config_envoy::extensions::Listed;
 use postrider_config_envoy::lower::FilterKinds;
-use postrider_config_envoy::{LoadOptions, Outcome, RuntimeOptions};
+use postrider_config_envoy::{LoadOptions, Outcome, PluginFile, RuntimeOptions};
 use postrider_config_short::Short;
 use postrider_filter_api::Registry;
 use postrider_filter_plugin::library;
@@ -37,7 +37,12 @@ pub struct Input {
     service: Service,
     /// The values of the runtime's admin layer.
     overrides: BTreeMap<String, String>,
+    /// Manifests of plugins beside the file, by their names.
+    manifests: Manifests,
 }
+
+/// Manifests of plugins, by their names.
+pub type Manifests = BTreeMap<String, String>;
 
 #[derive(Debug, Clone)]
 enum Source {
@@ -89,6 +94,7 @@ impl Input {
             allow_unknown_fields: false,
             service: Service::default(),
             overrides: BTreeMap::new(),
+            manifests: Manifests::new(),
         }
     }
 
@@ -104,13 +110,30 @@ impl Input {
             (None, Some(inline)) => (Source::Inline(inline), None),
             (None, None) => return None,
         };
-        Some(Input { source, overlay, allow_unknown_fields, service, overrides: BTreeMap::new() })
+        Some(Input {
+            source,
+            overlay,
+            allow_unknown_fields,
+            service,
+            overrides: BTreeMap::new(),
+            manifests: Manifests::new(),
+        })
     }
 
     /// The same with other values in the runtime's admin layer.
     #[must_use]
     pub fn with_overrides(&self, overrides: &BTreeMap<String, String>) -> Input {
         Input { overrides: overrides.clone(), ..self.clone() }
+    }
+
+    /// The same with these plugins in it.
+    #[must_use]
+    pub fn with_manifests(&self, manifests: &Manifests) -> Input {
+        Input { manifests: manifests.clone(), ..self.clone() }
+    }
+
+    pub fn manifests(&self) -> &Manifests {
+        &self.manifests
     }
 
     /// The same, but as it was read before instead of as it is now.
@@ -260,6 +283,7 @@ fn load(input: &Input, registry: &Registry) -> Result<Outcome, ReadError> {
         overlay: input.overlay.as_ref().map(|text| SourceFile::new(INLINE_NAME, text.as_str())),
         runtime: RuntimeOptions { overrides: input.overrides.clone(), service_cluster: input.service.cluster.clone() },
         forms: vec![&Short],
+        plugins: input.manifests.iter().map(plugin_file).collect(),
         ..LoadOptions::default()
     };
     Ok(postrider_config_envoy::load(&input.read()?, &options, &Kinds(registry)))
@@ -268,6 +292,12 @@ fn load(input: &Input, registry: &Registry) -> Result<Outcome, ReadError> {
 /// What Envoy has, too, and works here.
 pub fn offered() -> Vec<Listed> {
     postrider_config_envoy::extensions::offered(&Kinds(&filters())).collect()
+}
+
+/// As diagnostics name it.
+fn plugin_file((name, manifest): (&String, &String)) -> PluginFile {
+    let manifest = SourceFile::new(format!("/plugins/{name}"), manifest.as_str());
+    PluginFile { name: name.clone(), manifest }
 }
 
 /// The filters, as lowering asks about them.

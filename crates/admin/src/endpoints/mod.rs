@@ -10,6 +10,7 @@ mod index;
 mod listeners;
 mod logging;
 mod lookups;
+mod plugin_changes;
 mod plugins;
 mod process;
 mod profilers;
@@ -72,6 +73,9 @@ impl Endpoints {
             "/help" => return Reply::text(index::help(&self.table)),
             _ => {}
         }
+        if let Some(plugin) = request.path.strip_prefix("/plugins/") {
+            return plugin_changes::answer(&*self.control, request, plugin, from_a_page);
+        }
         let Some(endpoint) = self.table.iter().find(|endpoint| endpoint.path == request.path) else {
             return Reply::refusal(StatusCode::NOT_FOUND, format!("invalid path. {}", index::help(&self.table)));
         };
@@ -79,11 +83,16 @@ impl Endpoints {
             return Reply::post_required(&request.method);
         }
         if endpoint.mutating && from_a_page {
-            let message = "A request that changes something is not taken from a web page (it has an Origin header).\n";
-            return Reply::refusal(StatusCode::FORBIDDEN, message);
+            return not_from_a_page();
         }
         (endpoint.handler)(&self.control, request)
     }
+}
+
+/// Pages of other sites change nothing.
+fn not_from_a_page() -> Reply {
+    let message = "A request that changes something is not taken from a web page (it has an Origin header).\n";
+    Reply::refusal(StatusCode::FORBIDDEN, message)
 }
 
 /// Envoy's endpoints that we have, `/history` and `/plugins`.
@@ -144,7 +153,7 @@ fn own() -> Vec<Endpoint> {
         read("/peak_heap_dump", "dump peak heap (if supported)", &[], profilers::heap_dump),
         read(
             "/plugins",
-            "plugins: what runs where, what it may do, what it costs",
+            "plugins: what runs where, what it may do, what it costs; /plugins/NAME shows, takes (PUT) and removes (DELETE) one",
             plugins::PARAMETERS,
             plugins::plugins,
         ),

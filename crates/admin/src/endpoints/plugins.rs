@@ -56,6 +56,16 @@ pub(super) fn plugins(control: &dyn Control, request: &Request) -> Reply {
     }
 }
 
+/// One plugin as an object; `None` when there is none of that name.
+pub(super) fn one(control: &dyn Control, name: &str) -> Option<Value> {
+    let plugins = control.plugins();
+    let mut counted = control.statistics().read(&[]);
+    counted.retain(|scope| scope.set.root == ROOT);
+    let usages = usages(&plugins, &counted);
+    let (plugin, usage) = plugins.iter().zip(&usages).find(|(plugin, _)| plugin.name == name)?;
+    Some(object(plugin, usage, true))
+}
+
 /// What was counted of one plugin.
 #[derive(Default)]
 struct Usage {
@@ -150,15 +160,17 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
         out.insert(TIME.into(), json!(time));
         Value::Object(out)
     });
-    let configs = plugin.route_configs.iter().map(|seen| {
-        json!({ "route": seen.route, "scope": seen.scope, "config": seen.config })
-    });
+    let configs = plugin
+        .route_configs
+        .iter()
+        .map(|seen| json!({ "route": seen.route, "scope": seen.scope, "config": seen.config }));
     let mut out = json!({
         "name": plugin.name,
         "version": plugin.version,
         "runtime": plugin.runtime,
         "places": places.collect::<Vec<_>>(),
         "service": plugin.is_service,
+        "by_admin": plugin.is_by_admin,
         "source": plugin.source,
         "digest": plugin.digest,
         "note": plugin.note,
@@ -218,6 +230,9 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
     }
     if plugin.is_service {
         writeln!(out, "  without a listener")?;
+    }
+    if plugin.is_by_admin {
+        writeln!(out, "  by PUT /plugins/{}, not by the file", plugin.name)?;
     }
     writeln!(out, "  code {} from {}", plugin.digest, plugin.source)?;
     for (name, source, digest) in &plugin.scripts {

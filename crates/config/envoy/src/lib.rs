@@ -62,7 +62,7 @@ pub mod write;
 
 pub use coverage::{Coverage, Mark, Status, Support, UnsupportedPolicy};
 pub use dump::Dump;
-pub use form::Form;
+pub use form::{Form, PluginFile, PluginNode};
 pub use load::{Format, LoadOptions, Loaded, load_bootstrap, load_message};
 pub use message::{Any, Entry, Field, Item, Message, Value};
 pub use outcome::{Outcome, load};

@@ -31,7 +31,7 @@ use self::decode::Decoder;
 pub use self::format::Format;
 pub(crate) use self::secrets::{SECRET_CONFIG, asks_for_generic, below};
 pub use self::secrets::{SecretFiles, load_secrets};
-use crate::form::Form;
+use crate::form::{Form, PluginFile, PluginNode};
 use crate::message::Message;
 use crate::runtime::RuntimeOptions;
 use crate::{form, pgv, tree};
@@ -52,6 +52,9 @@ pub struct LoadOptions {
     pub runtime: RuntimeOptions,
     /// Other forms that a YAML or JSON document may have.
     pub forms: Vec<&'static dyn Form>,
+    /// Plugins beside the file, in the words of the first of these forms. They take the place of those that have their
+    /// names, or stand behind the others.
+    pub plugins: Vec<PluginFile>,
 }
 
 /// What a file held.
@@ -61,7 +64,7 @@ pub struct Loaded {
     /// for further checks only: values with errors are absent, list elements with errors are empty.
     pub bootstrap: Option<Message>,
     pub diagnostics: Diagnostics,
-    /// The files that the spans in both refer to: the main file, then the overlay.
+    /// The files that the spans in both refer to: the main file, then the overlay and the plugins.
     pub sources: Sources,
 }
 
@@ -77,7 +80,7 @@ pub fn load_message(file: &SourceFile, type_name: &str, options: &LoadOptions) -
     Loaded { bootstrap, diagnostics, sources }
 }
 
-/// The message in a file that is `id` in `sources`; an overlay is added there.
+/// The message in a file that is `id` in `sources`; an overlay and plugins are added there.
 fn load_into(
     sources: &mut Sources,
     id: FileId,
@@ -89,8 +92,13 @@ fn load_into(
     let mut loader =
         Loader { options, type_name, diagnostics: Diagnostics::new(), broken: HashSet::new(), incomplete: false };
     let format = options.format.unwrap_or_else(|| Format::detect(file));
-    let base = loader.parse(file, id, format);
-    let over = overlay.map(|(id, overlay)| loader.parse(overlay, id, Format::Yaml));
+    let plugins = options.plugins.iter().filter_map(|plugin| {
+        let id = sources.add(plugin.manifest.clone());
+        Some(PluginNode { name: plugin.name.clone(), manifest: loader.manifest(&plugin.manifest, id)? })
+    });
+    let plugins: Vec<PluginNode> = plugins.collect();
+    let base = loader.parse(file, id, format, &plugins);
+    let over = overlay.map(|(id, overlay)| loader.parse(overlay, id, Format::Yaml, &[]));
     let pool = postrider_envoy_proto::pool(
         std::iter::once(type_name)
             .chain(base.types.iter().chain(over.iter().flat_map(|over| &over.types)).map(String::as_str)),
@@ -132,13 +140,31 @@ enum Input<'f> {
 }
 
 impl Loader<'_> {
-    fn parse<'f>(&mut self, file: &'f SourceFile, id: FileId, format: Format) -> Parsed<'f> {
+    /// A plugin's manifest as a tree; `None` when it holds nothing.
+    fn manifest(&mut self, file: &SourceFile, id: FileId) -> Option<tree::Node> {
+        let root = tree::parse(file, id, &mut self.diagnostics).root;
+        let root = root.filter(|root| root.kind != tree::NodeKind::Null);
+        if root.is_none() && !self.diagnostics.has_errors() {
+            let message = "the manifest is empty";
+            self.diagnostics.push(
+                Diagnostic::error("empty-file", message).at(Span::new(id, 0, 0)).expected("a mapping with a `runtime`"),
+            );
+        }
+        root
+    }
+
+    fn parse<'f>(&mut self, file: &'f SourceFile, id: FileId, format: Format, plugins: &[PluginNode]) -> Parsed<'f> {
         if file.bytes().len() > tree::MAX_BYTES {
             let message = format!("the file is longer than {} MiB", tree::MAX_BYTES >> 20);
             self.diagnostics.push(Diagnostic::error("limit-exceeded", message));
             return Parsed { input: None, types: Vec::new() };
         }
         match format {
+            Format::Binary if !plugins.is_empty() => {
+                let message = "plugins cannot be put into a file in binary form";
+                self.diagnostics.push(Diagnostic::error("unsupported-format", message).expected("YAML, JSON or text"));
+                Parsed { input: None, types: Vec::new() }
+            }
             Format::Binary => Parsed { types: types::of_bytes(file.bytes()), input: Some(Input::Binary(file.bytes())) },
             Format::Text | Format::Yaml | Format::Json => {
                 let document = match format {
@@ -155,7 +181,8 @@ impl Loader<'_> {
                             .expected(format!("a mapping with the fields of {}", self.type_name)),
                     );
                 }
-                let root = root.and_then(|root| form::expand(&self.options.forms, root, &mut self.diagnostics));
+                let root =
+                    root.and_then(|root| form::expand(&self.options.forms, root, plugins, &mut self.diagnostics));
                 let types = root.as_ref().map(types::of_tree).unwrap_or_default();
                 Parsed { input: root.map(Input::Tree), types }
             }

@@ -39,8 +39,7 @@ pub fn projects(node: &Node, plugins: &Plugins, diagnostics: &mut Diagnostics) -
         let host = entry.key.to_ascii_lowercase();
         if !is_host(&host) {
             let message = format!("`{}` is no host", entry.key);
-            diagnostics
-                .push(Diagnostic::error("invalid-value", message).at(entry.key_span).path(path).expected(HOST));
+            diagnostics.push(Diagnostic::error("invalid-value", message).at(entry.key_span).path(path).expected(HOST));
             continue;
         }
         if all.iter().any(|known| known.host == host) {
@@ -84,7 +83,8 @@ pub fn virtual_hosts(
 ) -> Vec<Node> {
     let of_projects = projects.iter().map(|project| (&project.host, project.span));
     let mut domains: Vec<(String, Span)> = Vec::new();
-    for (host, span) in routes.iter().flat_map(|route| &route.hosts).map(|(host, span)| (host, *span)).chain(of_projects)
+    for (host, span) in
+        routes.iter().flat_map(|route| &route.hosts).map(|(host, span)| (host, *span)).chain(of_projects)
     {
         if host != "*" && !domains.iter().any(|(known, _)| known == host) {
             domains.push((host.clone(), span));
@@ -101,7 +101,8 @@ pub fn virtual_hosts(
         if own.is_empty() {
             if let Some(project) = project.filter(|project| project.host == domain.0) {
                 let message = format!("no route takes requests for `{}`", project.host);
-                let diagnostic = Diagnostic::error("invalid-value", message).at(project.span).path(project.path.clone());
+                let diagnostic =
+                    Diagnostic::error("invalid-value", message).at(project.span).path(project.path.clone());
                 diagnostics.push(diagnostic.expected("a host that a route is for, or a route without hosts"));
             }
             continue;

@@ -17,6 +17,7 @@
 mod build;
 mod fields;
 mod hosts;
+mod layer;
 mod listen;
 mod log;
 mod matching;
@@ -27,8 +28,8 @@ mod tls;
 mod upstreams;
 
 use postrider_config_core::Diagnostics;
-use postrider_config_envoy::Form;
 use postrider_config_envoy::tree::Node;
+use postrider_config_envoy::{Form, PluginNode};
 
 /// The short form, as the loader asks for it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,12 +44,16 @@ impl Form for Short {
         ["listen", "routes", "tcp"].iter().any(|key| root.get(key).is_some())
     }
 
-    fn expand(&self, root: &Node, diagnostics: &mut Diagnostics) -> Option<Node> {
-        Some(expand(root, diagnostics))
+    fn expand(&self, root: &Node, plugins: &[PluginNode], diagnostics: &mut Diagnostics) -> Option<Node> {
+        Some(expand(root, plugins, diagnostics))
+    }
+
+    fn add_plugins(&self, root: Node, plugins: &[PluginNode], diagnostics: &mut Diagnostics) -> Node {
+        layer::add(root, plugins, diagnostics)
     }
 }
 
-fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
+fn expand(root: &Node, added: &[PluginNode], diagnostics: &mut Diagnostics) -> Node {
     let fields = fields::Fields::of(root, "", diagnostics);
     let listen = fields.take("listen");
     let routes = fields.take("routes");
@@ -72,8 +77,12 @@ fn expand(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     if let (Some(node), None, None) = (tls, listen, routes) {
         fields::missing(node, "tls", "routes", "`listen` and `routes`: they say what TLS is for", diagnostics);
     }
+    if let (Some(plugin), None, None) = (added.first(), listen, routes) {
+        let expected = "`listen` and `routes` in the file: plugins see requests";
+        fields::missing(&plugin.manifest, "plugins", "routes", expected, diagnostics);
+    }
     let mut auto = None;
-    let plugins = plugins.map(|node| plugins::Plugins::read(node, &mut clusters, diagnostics)).unwrap_or_default();
+    let plugins = plugins::Plugins::read(plugins, added, &mut clusters, diagnostics);
     match (listen, routes) {
         (Some(listen), Some(routes)) => {
             let projects = hosts.map_or_else(Vec::new, |hosts| hosts::projects(hosts, &plugins, diagnostics));

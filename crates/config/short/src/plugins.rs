@@ -1,13 +1,15 @@
 //! Plugins: manifests of the gateway, and what routes change about them.
 
 use postrider_config_core::{Diagnostic, Diagnostics, nearest};
+use postrider_config_envoy::PluginNode;
 use postrider_config_envoy::tree::{Node, NodeKind, Pair};
 
 use crate::build::{extension, list, map, pair, plain, text};
 use crate::fields::{self, Fields, join};
 use crate::upstreams::{Clusters, Scheme, Target};
 
-const MANIFEST: &str = "postrider.filters.http.plugin.v1.Plugin";
+/// The type of a plugin's filter.
+pub const MANIFEST: &str = "postrider.filters.http.plugin.v1.Plugin";
 const OVERRIDE: &str = "postrider.filters.http.plugin.v1.PluginPerRoute";
 
 const KEYS: [&str; 12] = [
@@ -26,17 +28,51 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// The list behind `plugins`.
-    pub fn read(node: &Node, clusters: &mut Clusters, diagnostics: &mut Diagnostics) -> Plugins {
+    /// The list behind `plugins`, and those that stand elsewhere: in the place of one with the same name, or behind all.
+    pub fn read(
+        node: Option<&Node>,
+        added: &[PluginNode],
+        clusters: &mut Clusters,
+        diagnostics: &mut Diagnostics,
+    ) -> Plugins {
         let mut all = Plugins::default();
-        let NodeKind::List(items) = &node.kind else {
-            fields::wrong(node, "plugins", "a list of plugins, each `{name, runtime, code}`", diagnostics);
-            return all;
+        let items: &[Node] = match node.map(|node| (node, &node.kind)) {
+            None => &[],
+            Some((_, NodeKind::List(items))) => items,
+            Some((node, _)) => {
+                fields::wrong(node, "plugins", "a list of plugins, each `{name, runtime, code}`", diagnostics);
+                &[]
+            }
         };
+        let named = |item: &Node| item.get("name").and_then(Node::text).map(str::to_owned);
         for (index, item) in items.iter().enumerate() {
-            all.add(item, &format!("plugins[{index}]"), clusters, diagnostics);
+            match added.iter().find(|plugin| named(item).as_ref() == Some(&plugin.name)) {
+                Some(plugin) => all.add_named(plugin, clusters, diagnostics),
+                None => all.add(item, &format!("plugins[{index}]"), clusters, diagnostics),
+            }
+        }
+        for plugin in added.iter().filter(|plugin| !items.iter().any(|item| named(item).as_ref() == Some(&plugin.name)))
+        {
+            all.add_named(plugin, clusters, diagnostics);
         }
         all
+    }
+
+    /// A manifest of its own, whose name is known already: it need not say it, and may not say another.
+    pub fn add_named(&mut self, plugin: &PluginNode, clusters: &mut Clusters, diagnostics: &mut Diagnostics) {
+        let mut node = plugin.manifest.clone();
+        if let NodeKind::Map(pairs) = &mut node.kind {
+            match pairs.iter().find(|pair| pair.key == "name") {
+                None => pairs.insert(0, pair("name", text(node.span, &*plugin.name))),
+                Some(said) if said.value.text() != Some(&plugin.name) => {
+                    let message = format!("the manifest of `{}` has another name", plugin.name);
+                    fields::invalid(&said.value, "name", message, "the same name, or none", diagnostics);
+                    return;
+                }
+                Some(_) => {}
+            }
+        }
+        self.add(&node, "", clusters, diagnostics);
     }
 
     fn add(&mut self, node: &Node, path: &str, clusters: &mut Clusters, diagnostics: &mut Diagnostics) {
@@ -227,7 +263,9 @@ fn clusters(node: &Node, path: &str, clusters: &mut Clusters, diagnostics: &mut 
             fields::wrong(item, &path, "a server such as \"http://127.0.0.1:9000\"", diagnostics);
             continue;
         }
-        if let Some(Target::One(name)) = clusters.target(item, &path, Scheme::Http, diagnostics) {
+        if let Some(known) = item.text().filter(|name| clusters.knows(name)) {
+            names.push(text(item.span, known));
+        } else if let Some(Target::One(name)) = clusters.target(item, &path, Scheme::Http, diagnostics) {
             names.push(text(item.span, name));
         }
     }

@@ -15,6 +15,8 @@ const EXPECTED: &str = "a URL such as \"http://127.0.0.1:9000\"";
 #[derive(Default)]
 pub struct Clusters {
     all: Vec<Cluster>,
+    /// Names of clusters that the document has in Envoy's form.
+    known: Vec<String>,
 }
 
 struct Cluster {
@@ -54,6 +56,16 @@ impl Clusters {
         }
         let servers: Option<Vec<Server>> = servers.into_iter().collect();
         Some(Target::One(self.cluster(servers?, node.span)))
+    }
+
+    /// Those of a document that has clusters of these names.
+    pub fn beside(known: Vec<String>) -> Clusters {
+        Clusters { all: Vec::new(), known }
+    }
+
+    /// Whether the document has a cluster of this name.
+    pub fn knows(&self, name: &str) -> bool {
+        self.known.iter().any(|known| known == name)
     }
 
     /// The finished `clusters` list.

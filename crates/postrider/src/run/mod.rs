@@ -8,6 +8,7 @@ mod changes;
 mod code;
 mod discovery;
 mod issuing;
+mod manifests;
 mod plugins;
 mod reload;
 mod scopes;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use postrider_admin::{Control, Drain, Server, ServerState};
+use postrider_admin::{Control, Drain, PluginRefused, Server, ServerState};
 use postrider_overload::Overload;
 use postrider_telemetry::Registry;
 use postrider_telemetry::access_log::LogWriter;
@@ -256,6 +257,10 @@ impl Process<'_> {
                         let _ = done.try_send(modified);
                     }
                     Some(Order::WatchRoutes(time)) => self.state.fleet.watch_routes(time).await,
+                    Some(Order::ChangePlugin(plugin, manifest, done)) => {
+                        let changed = self.change_plugin(plugin, manifest, &mut watch).await;
+                        let _ = done.try_send(changed);
+                    }
                     Some(Order::FailHealth(fails)) => self.state.fleet.fail_health(fails).await,
                     Some(Order::Drain(drain)) if drain.graceful => {
                         let over = match self.options.drain_strategy {
@@ -290,6 +295,19 @@ impl Process<'_> {
         watch: &mut Option<FileWatch>,
     ) -> Result<(), String> {
         self.loader.modify(changes, self.state, self.logs).await?;
+        self.follow_files(watch);
+        self.follow_settings();
+        Ok(())
+    }
+
+    /// See [`Loader::change_plugin`].
+    async fn change_plugin(
+        &mut self,
+        plugin: String,
+        manifest: Option<String>,
+        watch: &mut Option<FileWatch>,
+    ) -> Result<(), PluginRefused> {
+        self.loader.change_plugin(plugin, manifest, self.state, self.logs).await?;
         self.follow_files(watch);
         self.follow_settings();
         Ok(())

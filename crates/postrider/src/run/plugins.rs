@@ -125,6 +125,7 @@ fn status(facts: &Facts, note: Option<&str>, standing: Standing) -> PluginStatus
         runtime: facts.runtime.to_owned(),
         places: Vec::new(),
         is_service: false,
+        is_by_admin: false,
         source: facts.source.clone(),
         digest: facts.digest.clone(),
         note: note.map(str::to_owned),
@@ -159,8 +160,7 @@ fn route_configs(routes: &RoutesPlan, plugin: &str) -> Vec<RouteConfigStatus> {
         });
         let Some(filter) = filter else { continue };
         let scopes = &filter.configs;
-        let scopes =
-            [("route", &scopes.route), ("virtual host", &scopes.virtual_host), ("route table", &scopes.table)];
+        let scopes = [("route", &scopes.route), ("virtual host", &scopes.virtual_host), ("route table", &scopes.table)];
         if let Some((scope, config)) = scopes.into_iter().find_map(|(scope, config)| Some((scope, config.as_ref()?))) {
             configs.push(RouteConfigStatus { route: name(&route.facts), scope, config: to_json(&config.shown) });
         }

@@ -23,7 +23,7 @@ use super::discovery::{Followers, LookupsByCluster};
 use super::state::{Current, State};
 use super::values::{Change, Values};
 use super::{changes, plugins, scopes};
-use crate::config::{self, Checked, ReadError};
+use crate::config::{self, Checked, Manifests, ReadError};
 use crate::exit::Exit;
 use crate::flags::RunOptions;
 
@@ -32,16 +32,18 @@ const UNKNOWN_FIELD: &str = "unknown-field";
 
 /// Reads, checks and applies configurations.
 pub struct Loader<'a> {
-    options: &'a RunOptions,
+    pub(super) options: &'a RunOptions,
     registry: Registry,
     /// Clusters and listeners as configurations come and go.
     counts: [Rc<Block>; 3],
     values: Values,
+    /// What the admin brought and is in force.
+    pub(super) manifests: Manifests,
     followers: Followers,
-    code: Deliveries,
+    pub(super) code: Deliveries,
     /// Told when plugins can be built better than they were.
     better: Arc<Notify>,
-    plan: Option<Arc<Plan>>,
+    pub(super) plan: Option<Arc<Plan>>,
     /// What was read last, good or bad.
     text: Option<Vec<u8>>,
     /// The files of the plan in force, as they were when the configuration was read last.
@@ -51,11 +53,12 @@ pub struct Loader<'a> {
 /// A configuration that can run.
 pub struct Candidate {
     pub snapshot: Arc<Snapshot>,
-    plan: Arc<Plan>,
+    pub(super) plan: Arc<Plan>,
     dump: Dump,
     /// Files of secrets, which are part of the document.
     secrets: Vec<WatchedFile>,
     runtime: Arc<Runtime>,
+    manifests: Manifests,
 }
 
 /// Why a configuration was not put in force.
@@ -87,7 +90,7 @@ impl Refused {
         }
     }
 
-    fn errors(self) -> Vec<String> {
+    pub(super) fn errors(self) -> Vec<String> {
         match self {
             Refused::Unreadable(error) => vec![error.to_string()],
             Refused::Invalid { errors, .. } => errors,
@@ -108,7 +111,19 @@ impl<'a> Loader<'a> {
         let (followers, files) = (Followers::default(), Vec::new());
         let better = Arc::default();
         let values = Values::new(&stats);
-        Loader { options, registry, counts, values, followers, code, better, plan: None, text: None, files }
+        Loader {
+            options,
+            registry,
+            counts,
+            values,
+            manifests: Manifests::new(),
+            followers,
+            code,
+            better,
+            plan: None,
+            text: None,
+            files,
+        }
     }
 
     /// What was looked up for clusters.
@@ -177,7 +192,19 @@ impl<'a> Loader<'a> {
     /// Reads and checks the configuration as it is now.
     fn read(&mut self) -> Result<Candidate, Refused> {
         self.text = self.options.input.path().and_then(|path| std::fs::read(path).ok());
-        self.check(&self.options.input.with_overrides(self.values.overrides()))
+        self.check(&self.options.input.with_overrides(self.values.overrides()).with_manifests(&self.manifests))
+    }
+
+    /// Reads and checks the configuration in force with other manifests of plugins.
+    pub(super) fn check_with(&mut self, current: &Current, manifests: &Manifests) -> Result<Candidate, Refused> {
+        let input = self.options.input.held(current.dump.source().clone()).with_manifests(manifests);
+        self.check(&input.with_overrides(self.values.overrides()))
+    }
+
+    /// Nothing came of what was read last.
+    pub(super) fn keep(&mut self, current: &Current, source: String, errors: Vec<String>, state: &State) {
+        self.values.saw(&current.runtime);
+        state.history.push(HistoryEntry { time: SystemTime::now(), source, outcome: Outcome::Refused { errors } });
     }
 
     /// Reads and checks a configuration.
@@ -204,12 +231,13 @@ impl<'a> Loader<'a> {
             // Warnings: the operator reads them where the errors would stand.
             eprint!("{found}");
         }
-        Ok(Candidate { snapshot: plan.snapshot.clone(), plan: Arc::new(plan), dump, secrets, runtime })
+        let (snapshot, manifests) = (plan.snapshot.clone(), input.manifests().clone());
+        Ok(Candidate { snapshot, plan: Arc::new(plan), dump, secrets, runtime, manifests })
     }
 
     /// Puts a configuration in force on all workers.
     pub async fn apply(&mut self, candidate: Candidate, state: &Arc<State>, logs: &LogWriter) -> Result<(), Refused> {
-        let Candidate { snapshot, plan, dump, secrets, runtime } = candidate;
+        let Candidate { snapshot, plan, dump, secrets, runtime, manifests } = candidate;
         let endpoints = self.followers.prepare(&snapshot.clusters, &state.fleet).await;
         let applied = state.fleet.apply(plan.clone(), endpoints, logs).await;
         applied.map_err(|error| {
@@ -228,7 +256,8 @@ impl<'a> Loader<'a> {
         self.code.settle();
         let now = SystemTime::now();
         self.values.count(&runtime);
-        state.set_current(Current { snapshot, dump, runtime, since: now });
+        self.manifests.clone_from(&manifests);
+        state.set_current(Current { snapshot, dump, runtime, manifests, since: now });
         self.plan = Some(plan);
         let source = self.options.input.name();
         state.history.push(HistoryEntry { time: now, source, outcome: Outcome::Accepted { changes } });
@@ -285,7 +314,8 @@ impl<'a> Loader<'a> {
             return Err(NO_ADMIN_LAYER.to_owned());
         }
         let overrides = self.values.changed(changes)?;
-        let input = self.options.input.held(current.dump.source().clone()).with_overrides(&overrides);
+        let input = self.options.input.held(current.dump.source().clone()).with_manifests(&self.manifests);
+        let input = input.with_overrides(&overrides);
         // What a plugin in force has from elsewhere is here, and what was left out stays so.
         library().be_lenient(true);
         let candidate = self.check(&input);

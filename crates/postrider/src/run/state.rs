@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_admin::{
     ClusterStatus, Control, Drain, EndpointStatus, HealthFlag, History, HistoryEntry, ListenerStatus, OutlierStatus,
-    PluginStatus, RateComparison, RuntimeStatus, Served, ServerState, TlsContextStatus,
+    PluginRefused, PluginStatus, RateComparison, RuntimeStatus, Served, ServerState, TlsContextStatus,
 };
 use postrider_config_envoy::{Dump, Runtime};
 use postrider_filter_plugin::json::to_json;
@@ -22,12 +22,15 @@ use super::discovery::LookupsByCluster;
 use super::values::Change;
 use super::{plugins, scopes};
 use crate::certificates;
+use crate::config::Manifests;
 
 /// What the admin may ask of the main loop.
 #[derive(Debug)]
 pub enum Order {
     /// Values of the runtime; answered when they are in force or refused.
     ModifyRuntime(Vec<Change>, std::sync::mpsc::SyncSender<Result<(), String>>),
+    /// A plugin's manifest, or `None` for none any more; answered in the same way.
+    ChangePlugin(String, Option<String>, std::sync::mpsc::SyncSender<Result<(), PluginRefused>>),
     Drain(Drain),
     Quit,
     ReopenLogs,
@@ -68,6 +71,8 @@ pub struct Current {
     pub snapshot: Arc<Snapshot>,
     pub dump: Dump,
     pub runtime: Arc<Runtime>,
+    /// The manifests that the admin brought.
+    pub manifests: Manifests,
     pub since: SystemTime,
 }
 
@@ -212,7 +217,13 @@ impl Control for State {
     }
 
     fn plugins(&self) -> Vec<PluginStatus> {
-        self.fleet.plan().map(|plan| plugins::statuses(&plan)).unwrap_or_default()
+        let mut all = self.fleet.plan().map(|plan| plugins::statuses(&plan)).unwrap_or_default();
+        let current = self.current();
+        let manifests = current.as_ref().map(|current| &current.manifests);
+        for status in &mut all {
+            status.is_by_admin = manifests.is_some_and(|manifests| manifests.contains_key(&status.name));
+        }
+        all
     }
 
     fn certificates(&self) -> Vec<TlsContextStatus> {
@@ -304,6 +315,24 @@ impl Control for State {
                 Err("the values will hold when the process has the time for it\n".to_owned())
             }
             Err(RecvTimeoutError::Disconnected) => Err("the process is about to end\n".to_owned()),
+        }
+    }
+
+    fn manifest(&self, plugin: &str) -> Option<String> {
+        self.current()?.manifests.get(plugin).cloned()
+    }
+
+    fn change_plugin(&self, plugin: &str, manifest: Option<String>) -> Result<(), PluginRefused> {
+        let busy = |words: &str| PluginRefused::Busy(words.to_owned());
+        let (done, answer) = std::sync::mpsc::sync_channel(1);
+        let sent = self.orders.try_send(Order::ChangePlugin(plugin.to_owned(), manifest, done));
+        sent.map_err(|_| busy("the process is busy with other orders\n"))?;
+        match answer.recv_timeout(MODIFY_TIMEOUT) {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => {
+                Err(busy("the plugin will be changed when the process has the time for it; /history tells\n"))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(busy("the process is about to end\n")),
         }
     }
 
