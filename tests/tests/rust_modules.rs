@@ -293,16 +293,15 @@ fn a_plugin_from_nothing_is_built_tested_and_served() {
     }
     let directory = TempDir::new();
     let folder = directory.path().join("greeter");
-    let new = ["plugin", "new", "greeter", "--runtime", "native", "--dir", directory.path().to_str().unwrap()];
+    // The crate of this tree in the place of the one that was published.
+    let sdk = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/module");
+    let dir = directory.path().to_str().unwrap();
+    let new = ["plugin", "new", "greeter", "--runtime", "native", "--dir", dir, "--sdk", sdk];
     let made = run(&new);
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     assert_eq!(run(&new).code, Some(1), "nothing is overwritten");
-    // The crate of this tree in the place of the one that was published.
-    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/module").canonicalize().unwrap();
-    let line = manifest.lines().find(|line| line.starts_with("postrider-module")).unwrap();
-    let manifest = manifest.replace(line, &format!("postrider-module = {{ path = {here:?} }}"));
-    std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    let elsewhere = run(&["plugin", "new", "other", "--runtime", "native", "--dir", dir, "--sdk", dir]);
+    assert_eq!((elsewhere.code, directory.path().join("other").exists()), (Some(2), false));
     cargo(&folder, &["test"]);
     let object = cargo(&folder, &["build"]).join("debug/libplugin.so");
 

@@ -44,6 +44,7 @@ mod scheduler;
 mod session;
 mod specifier;
 mod state;
+mod template;
 mod trial;
 mod way;
 
@@ -51,3 +52,4 @@ pub use apart::{COMMAND as PROCESS_COMMAND, serve_library};
 pub use config::{register, settle_workers};
 pub use environment::{at_start, settle_checks};
 pub use scheduler::settle_processors;
+pub use template::template;

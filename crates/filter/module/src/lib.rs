@@ -45,7 +45,7 @@ use postrider_filter_api::Registry;
 use postrider_filter_plugin::register_runtimes;
 
 pub use callbacks::{set_concurrency, set_validating};
-pub use template::template;
+pub use template::{is_sdk, template};
 
 /// Makes filters, those of connections and of listeners too, and access loggers of modules known by the types of their configurations.
 pub fn register(registry: &mut Registry) {

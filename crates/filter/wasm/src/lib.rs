@@ -47,11 +47,13 @@ mod service;
 mod shared;
 mod side;
 mod status;
+mod template;
 mod ticker;
 mod vm;
 
 pub use compiled::{hurry, settle};
 pub use config::register;
+pub use template::template;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use postrider_filter_lua::tool::{self, Runtime};
+use postrider_filter_lua::tool::{self, Runtime, TemplateFile};
 
 use crate::exit::Exit;
 use crate::terminal;
@@ -22,20 +22,39 @@ pub struct Arguments {
     /// Where its folder is made
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub dir: PathBuf,
+
+    /// For native: the folder of the crate postrider-module. Without it, the one of the repository that the plugin or this
+    /// program lies in, else the crate that was published
+    #[cfg(feature = "modules")]
+    #[arg(long, value_name = "FOLDER")]
+    pub sdk: Option<PathBuf>,
 }
 
 /// The runtimes that there is a template for.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeName {
     Rider,
+    /// A script for Envoy's Lua filter
+    #[value(alias = "lua")]
     EnvoyLua,
+    /// A crate in Rust for proxy-wasm
+    #[cfg(feature = "wasm")]
+    Wasm,
+    /// A module with Envoy's Go SDK
+    #[cfg(feature = "golang")]
+    Go,
     /// A crate in Rust
     #[cfg(feature = "modules")]
     Native,
 }
 
 pub fn run(arguments: &Arguments) -> Exit {
-    let Some(files) = files(&arguments.name, arguments.runtime) else {
+    #[cfg(feature = "modules")]
+    if let Some(sdk) = arguments.sdk.as_ref().filter(|sdk| !postrider_filter_module::is_sdk(sdk)) {
+        eprintln!("error: {} is not the folder of the crate postrider-module", sdk.display());
+        return Exit::Usage;
+    }
+    let Some(files) = files(arguments) else {
         eprintln!("error: `{}` is no name: a letter, then letters, digits, `-` and `_`", arguments.name);
         return Exit::Usage;
     };
@@ -61,13 +80,35 @@ pub fn run(arguments: &Arguments) -> Exit {
 }
 
 /// What there is in the plugin's folder; `None` when its name is none.
-fn files(name: &str, runtime: RuntimeName) -> Option<Vec<(&'static str, String)>> {
-    let runtime = match runtime {
-        RuntimeName::Rider => Runtime::Rider,
+fn files(arguments: &Arguments) -> Option<Vec<(&'static str, String)>> {
+    let name = &arguments.name;
+    // The same for every runtime.
+    let scripts = tool::template(name, Runtime::Rider)?;
+    let runtime = match arguments.runtime {
+        RuntimeName::Rider => return Some(plain(scripts)),
         RuntimeName::EnvoyLua => Runtime::EnvoyLua,
+        #[cfg(feature = "wasm")]
+        RuntimeName::Wasm => return Some(postrider_filter_wasm::template(name)),
+        #[cfg(feature = "golang")]
+        RuntimeName::Go => return Some(postrider_filter_golang::template(name)),
         #[cfg(feature = "modules")]
-        RuntimeName::Native => return postrider_filter_module::template(name),
+        RuntimeName::Native => return Some(postrider_filter_module::template(name, sdk(arguments).as_deref())),
     };
-    let files = tool::template(name, runtime)?;
-    Some(files.into_iter().map(|file| (file.name, file.text)).collect())
+    tool::template(name, runtime).map(plain)
+}
+
+fn plain(files: Vec<TemplateFile>) -> Vec<(&'static str, String)> {
+    files.into_iter().map(|file| (file.name, file.text)).collect()
+}
+
+/// The folder of the crate `postrider-module`, if there is one: what was asked for, or that of the repository around the new
+/// plugin or around this program.
+#[cfg(feature = "modules")]
+fn sdk(arguments: &Arguments) -> Option<PathBuf> {
+    if let Some(asked) = &arguments.sdk {
+        return asked.canonicalize().ok();
+    }
+    let around = [arguments.dir.canonicalize().ok(), std::env::current_exe().ok()];
+    let folders = around.iter().flatten().flat_map(|path| path.ancestors());
+    folders.map(|folder| folder.join("crates/module")).find(|folder| postrider_filter_module::is_sdk(folder))
 }

@@ -1,0 +1,12 @@
+//! A Go module with a plugin in it, for those who begin one.
+
+/// The files of a plugin of this name: where each lies in its folder, and what is in it.
+pub fn template(name: &str) -> Vec<(&'static str, String)> {
+    let files = [
+        ("go.mod", include_str!("template/go.mod.txt")),
+        ("main.go", include_str!("template/main.go.txt")),
+        ("proxy.yaml", include_str!("template/proxy.yaml")),
+        ("README.md", include_str!("template/README.md")),
+    ];
+    files.map(|(file, text)| (file, text.replace("NAME", name))).into()
+}
