@@ -1,40 +1,10 @@
 //! HTNN's collection of plugins as it comes: its consumers, dynamic configurations, and plugins that routes merge.
 
 use postrider_tests::envoy;
-use postrider_tests::golang::{Site, filter, gateway, per_route, site};
-use postrider_tests::kit::{Origin, Proxy};
-use serde_json::{Value, json};
-
-/// The filter manager with these plugins, as HTNN's control plane writes it.
-fn plugins(all: &[(&str, Value)]) -> Value {
-    let all: Vec<Value> = all.iter().map(|(name, config)| json!({"name": name, "config": config})).collect();
-    json!({"namespace": "ns", "plugins": all})
-}
-
-fn route(path: &str, all: &[(&str, Value)]) -> Value {
-    json!({
-        "match": {"prefix": path}, "route": {"cluster": "origin"},
-        "typed_per_filter_config": per_route("fm", &plugins(all)),
-    })
-}
-
-fn routes(all: &[Value]) -> Value {
-    let mut all = all.to_vec();
-    all.push(json!({"match": {"prefix": "/"}, "route": {"cluster": "origin"}}));
-    json!({"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": all}]}})
-}
-
-/// Consumers by name, each with the key that it shows.
-fn consumers(version: u32, all: &[(&str, &str)]) -> Value {
-    let of = |key: &str| json!({"auth": {"keyAuth": json!({"key": key}).to_string()}}).to_string();
-    let all = all.iter().map(|(name, key)| ((*name).to_owned(), json!({"v": version, "d": of(key)})));
-    filter("htnn", "cm", &json!({"ns": all.collect::<serde_json::Map<_, _>>()}))
-}
-
-fn status(site: &Site, path: &str, fields: &str) -> (u16, String) {
-    let answer = postrider_tests::ask(&site.proxy, "GET", "test", path, fields);
-    (answer.status, answer.text().to_owned())
-}
+use postrider_tests::golang::{Site, filter, gateway, site};
+use postrider_tests::htnn::{ask, consumers, plugins, route, routes};
+use postrider_tests::kit::{Origin, Proxy, wait_until};
+use serde_json::json;
 
 #[test]
 fn expressions_decide() {
@@ -58,7 +28,10 @@ fn consumers_are_known_by_their_keys_and_restricted_by_routes() {
         route("/tom", &[key.clone(), only("tom")]),
         route("/anybody", &[key.clone(), ("consumerRestriction", json!({"denyIfNoConsumer": true}))]),
     ]);
-    let of = |version: u32, all: &[(&str, &str)]| [consumers(version, all), filter("htnn", "fm", &json!({}))];
+    let of = |version: u32, all: &[(&str, &str)]| {
+        let all: Vec<_> = all.iter().map(|(name, key)| (*name, "keyAuth", json!({"key": key}))).collect();
+        [consumers(version, &all), filter("htnn", "fm", &json!({}))]
+    };
     let origin = Origin::echo("a");
     let first = gateway(&of(1, &[("tom", "t"), ("ann", "a")]), &origin, http.clone());
     let mut site = Site { proxy: Proxy::start(&first), origin };
@@ -72,16 +45,16 @@ fn consumers_are_known_by_their_keys_and_restricted_by_routes() {
         ("/anybody", "", 401),
         ("/free", "", 200),
     ] {
-        let (found, text) = status(&site, path, fields);
-        assert_eq!(found, wanted, "{path} {fields}: {text}");
+        let answer = ask(&site, path, fields);
+        assert_eq!(answer.status, wanted, "{path} {fields}: {answer:?}");
     }
     let seen = site.origin.requests();
     assert!(seen.iter().all(|request| !request.headers.contains("x-key") && !request.target.contains("key=")));
 
     let verdict = site.proxy.reload(gateway(&of(2, &[("tom", "new")]), &site.origin, http).to_yaml());
     assert_eq!(verdict["outcome"], "accepted", "{verdict}");
-    assert_eq!(status(&site, "/tom", "x-key: t\r\n").0, 401);
-    assert_eq!(status(&site, "/tom", "x-key: new\r\n").0, 200);
+    assert_eq!(ask(&site, "/tom", "x-key: t\r\n").status, 401);
+    assert_eq!(ask(&site, "/tom", "x-key: new\r\n").status, 200);
 }
 
 #[test]
@@ -127,4 +100,33 @@ fn an_external_service_decides() {
     assert_eq!(site.proxy.get("/yes").status, 200);
     assert_eq!(site.proxy.get("/no").status, 403);
     assert_eq!((yes.requests().len(), no.requests().len(), site.origin.requests().len()), (1, 1, 1));
+}
+
+#[test]
+fn slow_requests_are_reported() {
+    if envoy() {
+        return;
+    }
+    let all = plugins(&[
+        ("debugMode", json!({"slowLog": {"threshold": "0.000001s"}})),
+        ("demo", json!({"hostName": "x-base"})),
+    ]);
+    let site = site(&[filter("htnn", "fm", &all)], Origin::echo("a"), json!({}));
+    assert_eq!(ask(&site, "/slow", "x-own: o\r\n").status, 200);
+    let mut report = serde_json::Value::Null;
+    wait_until("a report", || {
+        let log = site.proxy.stderr();
+        let Some((_, found)) = log.split_once("slow log report: ") else { return false };
+        // It may be on its way still.
+        let whole = serde_json::Deserializer::from_str(found).into_iter().next().and_then(Result::ok);
+        whole.map(|found| report = found).is_some()
+    });
+    assert!(report["total_seconds"].as_f64() > Some(0.0), "{report}");
+    assert_eq!(report["request"]["headers"]["x-own"], json!(["o"]), "{report}");
+    assert_eq!(report["request"]["headers"][":path"], json!(["/slow"]), "{report}");
+    assert_eq!(report["response"]["headers"][":status"], json!(["200"]), "{report}");
+    assert_eq!(report["stream_info"]["upstream_remote_address"], site.origin.address.to_string(), "{report}");
+    assert!(report["stream_info"]["downstream_remote_address"].as_str().unwrap().starts_with("127.0.0.1:"));
+    let executed = report["executed_plugins"].as_array().unwrap_or_else(|| panic!("{report}"));
+    assert!(executed.iter().any(|plugin| plugin["name"] == "demo"), "{report}");
 }

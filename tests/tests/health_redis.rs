@@ -3,33 +3,9 @@
 use std::net::SocketAddr;
 
 use postrider_tests::kit::config::Config;
-use postrider_tests::kit::{Origin, Proxy, net, wait_until};
+use postrider_tests::kit::{Proxy, net, wait_until};
+use postrider_tests::redis::server;
 use serde_json::{Value, json};
-
-/// Reads one command, an array of strings, and answers it.
-fn server(answer: impl Fn(&[String]) -> String + Send + Sync + 'static) -> Origin {
-    Origin::start(move |connection| {
-        let line = |connection: &mut postrider_tests::kit::OriginConnection| {
-            let mut line = Vec::new();
-            while !line.ends_with(b"\r\n") {
-                line.extend(connection.read_exact(1)?);
-            }
-            line.truncate(line.len() - 2);
-            String::from_utf8(line).ok()
-        };
-        while let Some(count) = line(connection) {
-            let count: usize = count.trim_start_matches('*').parse().expect("a number of words");
-            let words: Option<Vec<String>> = (0..count)
-                .map(|_| {
-                    let length: usize = line(connection)?.trim_start_matches('$').parse().ok()?;
-                    let word = line(connection)?;
-                    (word.len() == length).then_some(word)
-                })
-                .collect();
-            connection.write(answer(&words.expect("words of the length that they are said to have")).as_bytes());
-        }
-    })
-}
 
 fn proxy(hosts: &[SocketAddr], redis: Value) -> Proxy {
     let mut config = json!({"@type": "type.googleapis.com/envoy.extensions.health_checkers.redis.v3.Redis"});

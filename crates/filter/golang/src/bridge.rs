@@ -21,6 +21,7 @@ use crate::heads::{self, Edit};
 use crate::mirror::Mirror;
 use crate::object::{self, Object};
 use crate::parsed::{self, address};
+use crate::plugin_names;
 use crate::trial::{self, Kind};
 
 pub(crate) const KIND: &str = "envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config";
@@ -68,7 +69,7 @@ pub(crate) fn build(value: &Value) -> Result<Arc<dyn BridgeFactory>, ConfigError
         entries(object).map_err(|reason| refused("library_path", format!("{path} bridges nothing: {reason}")))?;
     if !object.mentions(&plugin) {
         // The SDK would pass on bodies as they are, and heads not at all.
-        return Err(refused("plugin_name", object::unknown(&path, &plugin)));
+        return Err(refused("plugin_name", plugin_names::unknown(&path, &plugin)));
     }
     trial::of(Kind::Hosts, object, &plugin, &any).map_err(|why| refused("plugin_config", why))?;
     let name = parsed::name(&plugin);

@@ -37,6 +37,7 @@ mod network;
 mod noted;
 mod object;
 mod parsed;
+mod plugin_names;
 mod pool;
 mod questions;
 mod request;

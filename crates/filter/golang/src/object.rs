@@ -4,6 +4,7 @@
 //! [`Object::finder`].
 
 use std::ffi::{CStr, CString, c_void};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +14,7 @@ use postrider_telemetry::{info, warning};
 
 use crate::elf::{self, Inspected};
 use crate::epoch::Sdk;
-use crate::{environment, exports, scheduler};
+use crate::{environment, exports, plugin_names, scheduler};
 
 /// Most libraries of a process. Each has a runtime of its own, with threads and a heap, for as long as the process lives.
 pub(crate) const MAX_LIBRARIES: usize = 32;
@@ -50,7 +51,7 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 /// Tells files apart, and one that was replaced from what it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FileIdentity {
     device: u64,
     inode: u64,
@@ -131,23 +132,13 @@ impl Object {
     /// Whether that text stands anywhere in it. Of a file that was replaced since it was loaded nobody knows.
     pub(crate) fn mentions(&self, text: &str) -> bool {
         let is_same = FileIdentity::of(&self.path).is_ok_and(|file| file == self.file);
-        !is_same || mentions(&self.path, text)
+        !is_same || plugin_names::stands_in(&self.path, text)
     }
 
     /// Looks for functions.
     pub(crate) fn finder(&self) -> Finder<'_> {
         Finder { object: self, missing: Vec::new() }
     }
-}
-
-/// Why a plugin that nothing in the library mentions is refused.
-pub(crate) fn unknown(path: &str, plugin: &str) -> String {
-    format!("nothing in {path} is called `{plugin}`")
-}
-
-/// Whether that text stands anywhere in the file; so it does in one that cannot be read.
-pub(crate) fn mentions(path: &Path, text: &str) -> bool {
-    std::fs::read(path).map_or(true, |content| contains(&content, text.as_bytes()))
 }
 
 /// Looks for functions of an object, and notes those that it lacks.
@@ -235,13 +226,14 @@ pub(crate) fn examine(path: &Path) -> Result<Examined, String> {
 
 impl FileIdentity {
     pub(crate) fn of(path: &Path) -> std::io::Result<FileIdentity> {
-        let about = std::fs::metadata(path)?;
-        Ok(FileIdentity {
-            device: about.dev(),
-            inode: about.ino(),
-            size: about.size(),
-            changed: (about.mtime(), about.mtime_nsec()),
-        })
+        std::fs::metadata(path).map(|about| FileIdentity::from(&about))
+    }
+}
+
+impl From<&Metadata> for FileIdentity {
+    fn from(about: &Metadata) -> Self {
+        let changed = (about.mtime(), about.mtime_nsec());
+        FileIdentity { device: about.dev(), inode: about.ino(), size: about.size(), changed }
     }
 }
 

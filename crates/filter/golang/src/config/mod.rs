@@ -27,8 +27,8 @@ use crate::filter::{GoFilter, Plugin, Recipe, stat};
 use crate::library;
 use crate::metrics::Metrics;
 use crate::network;
-use crate::object;
 use crate::parsed::{self, Home, Parsed, Refused};
+use crate::plugin_names;
 use crate::pool::Pool;
 use crate::specifier;
 use routes::{MergePolicy, Override, Overrides};
@@ -132,11 +132,11 @@ impl GoFactory {
         let home = home.map_err(|message| refused(path_at, message))?;
         let is_there = match &home {
             Home::Here(library) => library.object.mentions(wanted.plugin),
-            Home::Apart(child) => object::mentions(child.path(), wanted.plugin),
+            Home::Apart(child) => plugin_names::stands_in(child.path(), wanted.plugin),
         };
         if !is_there {
             // The SDK would let all requests pass, be it one that is to turn some away.
-            return Err(refused(name_at, object::unknown(wanted.path, wanted.plugin)));
+            return Err(refused(name_at, plugin_names::unknown(wanted.path, wanted.plugin)));
         }
         let plugin = parsed::name(wanted.plugin);
         let metrics = Arc::new(Metrics::default());

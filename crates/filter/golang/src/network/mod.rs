@@ -28,8 +28,8 @@ use postrider_filter_plugin::read::keep;
 use postrider_model::{Value, ValueError};
 
 use crate::config::{any, required};
-use crate::object;
 use crate::parsed::address;
+use crate::plugin_names;
 use crate::trial::{self, Kind};
 use entries::Library;
 use session::Session;
@@ -55,7 +55,7 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn NetworkFactory>, C
     let library = entries::load(Path::new(&path)).map_err(|message| refused("library_path", message))?;
     if !library.object.mentions(&plugin) {
         // Go code looks for the name when a connection comes, and ends the process when there is none.
-        return Err(refused("plugin_name", object::unknown(&path, &plugin)));
+        return Err(refused("plugin_name", plugin_names::unknown(&path, &plugin)));
     }
     trial::of(Kind::Connections, library.object, &plugin, &any).map_err(|why| refused("plugin_config", why))?;
     let id = read(library, &any);
