@@ -1,9 +1,11 @@
 //! Policies for pages of other sites in their older form, which stand in virtual hosts and routes themselves.
 
 mod common;
+mod gateway;
 mod managers;
 
 use common::{said, snapshot};
+use gateway::bootstrap;
 use managers::http;
 use postrider_config_envoy::Outcome;
 use postrider_model::{FilterOverride, Value};
@@ -12,31 +14,17 @@ const POLICY: &str = "envoy.extensions.filters.http.cors.v3.CorsPolicy";
 
 /// A bootstrap whose virtual host has a policy, with `filters` and more of one route.
 fn outcome(filters: &str, route: &str) -> Outcome {
-    let text = format!(
+    let routes = format!(
         r#"
-static_resources:
-  clusters: [{{ name: c, connect_timeout: 1s, type: STATIC }}]
-  listeners:
-  - name: l
-    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 1 }} }}
-    filter_chains:
-    - filters:
-      - name: http
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: x
-          http_filters:
-          {filters}
-          - name: router
-            typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
-          route_config:
-            virtual_hosts:
-            - name: v
-              domains: ["*"]
-              cors: {{ allow_methods: GET, max_age: "1", filter_enabled: {{ default_value: {{ numerator: 7 }} }} }}
-              routes: [{{ match: {{ prefix: / }}, {route} }}]
+route_config:
+  virtual_hosts:
+  - name: v
+    domains: ["*"]
+    cors: {{ allow_methods: GET, max_age: "1", filter_enabled: {{ default_value: {{ numerator: 7 }} }} }}
+    routes: [{{ match: {{ prefix: / }}, {route} }}]
 "#
     );
+    let text = bootstrap("clusters: [{ name: c, connect_timeout: 1s, type: STATIC }]", &routes, filters);
     common::outcome(&text, &|_: &str| true)
 }
 

@@ -1,44 +1,32 @@
 //! Secrets that filters ask for.
 
 mod common;
+mod gateway;
 mod managers;
 
 use std::path::PathBuf;
 
 use common::{said, snapshot};
+use gateway::bootstrap;
 use managers::http;
 use postrider_config_envoy::Outcome;
 use postrider_model::{Fields, Value};
 
 /// A bootstrap with a filter that asks by `asks`, and these secrets.
 fn outcome(asks: &str, secrets: &str) -> Outcome {
-    let text = format!(
+    let filter = format!(
         r#"
-static_resources:
-  secrets: [{secrets}]
-  listeners:
-  - name: l
-    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 1 }} }}
-    filter_chains:
-    - filters:
-      - name: http
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: x
-          route_config: {{}}
-          http_filters:
-          - name: credentials
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.credential_injector.v3.CredentialInjector
-              credential:
-                name: generic
-                typed_config:
-                  "@type": type.googleapis.com/envoy.extensions.http.injected_credentials.generic.v3.Generic
-                  credential: {{ {asks} }}
-          - name: router
-            typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
+- name: credentials
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.credential_injector.v3.CredentialInjector
+    credential:
+      name: generic
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.http.injected_credentials.generic.v3.Generic
+        credential: {{ {asks} }}
 "#
     );
+    let text = bootstrap(&format!("secrets: [{secrets}]"), "route_config: {}", &filter);
     let knows = |kind: &str| kind.ends_with(".CredentialInjector");
     common::outcome(&text, &knows)
 }

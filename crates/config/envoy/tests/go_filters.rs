@@ -1,40 +1,29 @@
 //! What Go filters are given: configurations that only their own code can read, and secrets.
 
 mod common;
+mod gateway;
 mod managers;
 
 use common::{said, snapshot};
+use gateway::bootstrap;
 use managers::http;
 use postrider_config_envoy::Outcome;
 use postrider_model::Value;
 
 fn outcome(fields: &str) -> Outcome {
-    let text = format!(
+    let filter = format!(
         r#"
-static_resources:
-  secrets: [{{ name: s, generic_secret: {{ secret: {{ inline_string: hush }} }} }}]
-  listeners:
-  - name: l
-    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 1 }} }}
-    filter_chains:
-    - filters:
-      - name: http
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: x
-          route_config: {{}}
-          http_filters:
-          - name: go
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.golang.v3alpha.Config
-              library_id: l
-              library_path: l.so
-              plugin_name: p
-              {fields}
-          - name: router
-            typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
+- name: go
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.golang.v3alpha.Config
+    library_id: l
+    library_path: l.so
+    plugin_name: p
+    {fields}
 "#
     );
+    let secrets = "secrets: [{ name: s, generic_secret: { secret: { inline_string: hush } } }]";
+    let text = bootstrap(secrets, "route_config: {}", &filter);
     let knows = |kind: &str| kind.ends_with("golang.v3alpha.Config");
     common::outcome(&text, &knows)
 }

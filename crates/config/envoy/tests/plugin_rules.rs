@@ -1,9 +1,11 @@
 //! Rules for scripts of Envoy's own types, which stand in the metadata of the node.
 
 mod common;
+mod gateway;
 mod managers;
 
 use common::said;
+use gateway::bootstrap;
 use managers::http;
 use postrider_config_envoy::Outcome;
 use postrider_config_envoy::lower::FilterKinds;
@@ -30,50 +32,37 @@ fn rules(config: &Value) -> Option<&Value> {
     fields.iter().find(|(key, _)| key == "postrider.rules").map(|(_, value)| value)
 }
 
+const LOG: &str = r#"
+route_config: {}
+access_log:
+- name: logged
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog
+    config: { name: logger }
+"#;
+
+const FILTERS: &str = r#"
+- name: auth.lua
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
+    default_source_code: { inline_string: "x = 1" }
+- name: proxy.filters.http.rider
+  typed_config:
+    "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
+    plugin: { name: hello, code: { local: { inline_string: "return {}" } } }
+- name: modules
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+    config: { name: counter }
+- name: nameless
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+    config: { root_id: r }
+"#;
+
 fn outcome(rules: &str) -> Outcome {
-    let text = format!(
-        r#"
-node:
-  metadata:
-    postrider.plugins: {rules}
-static_resources:
-  listeners:
-  - name: l
-    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 1 }} }}
-    filter_chains:
-    - filters:
-      - name: http
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: x
-          route_config: {{}}
-          access_log:
-          - name: logged
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog
-              config: {{ name: logger }}
-          http_filters:
-          - name: auth.lua
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
-              default_source_code: {{ inline_string: "x = 1" }}
-          - name: proxy.filters.http.rider
-            typed_config:
-              "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
-              plugin: {{ name: hello, code: {{ local: {{ inline_string: "return {{}}" }} }} }}
-          - name: modules
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
-              config: {{ name: counter }}
-          - name: nameless
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
-              config: {{ root_id: r }}
-          - name: router
-            typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
-"#
-    );
-    common::outcome(&text, &Kinds)
+    let node = format!("\nnode:\n  metadata:\n    postrider.plugins: {rules}");
+    common::outcome(&(node + &bootstrap("", LOG, FILTERS)), &Kinds)
 }
 
 #[test]
