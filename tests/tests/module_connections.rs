@@ -130,7 +130,7 @@ fn a_module_serves_connections_by_itself() {
          cluster=none host=0 state=0 reads=1 half=0 limit=100000 full=0 held=0 worker=0 address=1 number=1 mutual=0/0 \
          secure=00"
     );
-    assert_eq!(ask(&mut client, "note"), "value two 2.5 1 1 kept kept 0 0");
+    assert_eq!(ask(&mut client, "note"), "value two 2.5 1 1 kept kept 0 0 1");
     assert_eq!(ask(&mut client, "reading"), "3112");
     // What it does not take stays with it.
     client.send("!later\nfive!");

@@ -1,9 +1,9 @@
 //! Native modules as filters of listeners, as Envoy has them: the same shared object in both.
 
 use postrider_tests::get;
-use postrider_tests::kit::config::{extension, file_access_log, overlay};
+use postrider_tests::kit::config::{extension, file_access_log, overlay, router};
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, proxy, wait_until};
-use postrider_tests::modules::{in_rust, listeners, script};
+use postrider_tests::modules::{asks, in_rust, listeners, script};
 use postrider_tests::postrider_only;
 use postrider_tests::tls::tls_inspector;
 use serde_json::{Value, json};
@@ -140,7 +140,7 @@ fn a_greeting_is_taken_wherever_it_is_cut() {
 #[test]
 fn what_a_module_notes_reaches_logs_and_requests() {
     let line = Line::scripted();
-    assert_eq!(line.told("notes"), "1,2,-,1,kept,-");
+    assert_eq!(line.told("notes"), "1,2,-,1,kept,-,1");
     let logged = line.logged(1);
     assert_eq!((logged[6].as_str(), logged[7].as_str()), ("kept", "2.5"));
     let fields = json!({"listener_filters": [module("script", "")]});
@@ -152,6 +152,27 @@ fn what_a_module_notes_reaches_logs_and_requests() {
     let proxy = Proxy::start(&config);
     let mut client = proxy.client();
     assert_eq!(client.exchange(format!("!notes\n{}", get("/"))).header("x-state"), "kept");
+}
+
+#[test]
+fn requests_find_the_bytes_that_their_connection_noted() {
+    let origin = Origin::echo("a");
+    let asks = json!({"dynamic_module_config": {"module": {"local": {"filename": asks()}}}, "filter_name": "asks"});
+    let asks =
+        extension("envoy.filters.http.dynamic_modules", "filters.http.dynamic_modules.v3.DynamicModuleFilter", asks);
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .overlay_filter("http", json!({"http_filters": [asks, router()]}))
+        .overlay_listener("http", json!({"listener_filters": [module("script", "")]}))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    let mut client = proxy.client();
+    for _ in 0..2 {
+        let before = if origin.requests().is_empty() { "!notes\n" } else { "" };
+        assert_eq!(client.exchange(format!("{before}{}", get("/"))).status, 200);
+        // Set, found, and found of the connection.
+        let state = origin.requests().last().unwrap().header("x-state").to_owned();
+        assert!(state.ends_with(" 111"), "{state}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a chain's guards say of its connections, how filters of bytes begin with them, and those that are turned away.
 
-use postrider_filter_api::{Admission, Noted, StreamInfo, Visit};
+use postrider_filter_api::{Admission, Noted, StateBytes, StreamInfo, Visit};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::LogFormat;
 
@@ -119,6 +119,7 @@ async fn turn_away(worker: &Rc<Worker>, chain: &Chain, mut arrival: Arrival, inf
 
 /// What was noted of a connection, with what was before.
 pub(crate) fn noted(info: StreamInfo, before: Option<Rc<Noted>>) -> Option<Rc<Noted>> {
+    let bytes = info.found::<StateBytes>();
     let StreamInfo { metadata, filter_state: state, upstream_objects: objects, .. } = info;
     if before.is_none() && metadata.is_empty() && state.is_empty() {
         return None;
@@ -126,5 +127,8 @@ pub(crate) fn noted(info: StreamInfo, before: Option<Rc<Noted>>) -> Option<Rc<No
     let mut noted = before.unwrap_or_default();
     let whole = Rc::make_mut(&mut noted);
     (whole.metadata, whole.state, whole.objects) = (metadata, state, objects);
+    if let Some(bytes) = bytes {
+        whole.lasting.left::<StateBytes>().extend(&bytes);
+    }
     Some(noted)
 }

@@ -157,6 +157,12 @@ static const char *text_of(pr_stream stream, const char *key) {
   return text;
 }
 
+/* Whether that is these bytes, which are no text. */
+static bool is_raw(pr_stream stream, const char *key) {
+  pr_bytes value;
+  return CALL(http_get_filter_state_bytes)(stream, bytes(key), &value) && value.length == 2 && !memcmp(value.start, "\x80\xff", 2);
+}
+
 static void values(pr_stream stream) {
   char text[256];
   bool one = CALL(http_set_filter_state_value)(stream, bytes("value"), bytes("one"), PR_SPAN_FILTER_CHAIN, PR_SHARED_NOT);
@@ -170,6 +176,8 @@ static void values(pr_stream stream) {
     bool got = CALL(http_get_filter_state_typed)(stream, bytes(typed[i][0]), &value);
     at += snprintf(text + at, sizeof text - at, " %d%d%.*s", set, got, (int)value.length, value.start);
   }
+  bool raw = CALL(http_set_filter_state_bytes)(stream, bytes("raw"), (pr_bytes){"\x80\xff", 2});
+  snprintf(text + at, sizeof text - at, " %d%d%d", raw, is_raw(stream, "raw"), is_raw(stream, "own.raw"));
   tell(stream, PR_REQUEST_HEADERS, "x-state", text);
 }
 

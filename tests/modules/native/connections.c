@@ -160,6 +160,10 @@ static void note(pr_connection connection) {
   CALL(set_dynamic_metadata_bool)(connection, literal("own"), literal("truth"), true);
   CALL(set_dynamic_metadata_string_batch)(connection, literal("own"), batch, 2);
   bool set = CALL(set_filter_state_bytes)(connection, literal("own.state"), literal("kept"));
+  pr_bytes raw = {"\x80\xff", 2}, found = {0};
+  bool has_raw = CALL(set_filter_state_bytes)(connection, literal("own.raw"), raw) &&
+                 CALL(get_filter_state_bytes)(connection, literal("own.raw"), &found) && found.length == 2 &&
+                 !memcmp(found.start, raw.start, 2);
   pr_bytes text = {0}, second = {0}, state = {0}, typed = {0}, none;
   double number = 0;
   bool truth = false;
@@ -172,8 +176,8 @@ static void note(pr_connection connection) {
   bool other = CALL(get_dynamic_metadata_string)(connection, literal("own"), literal("number"), &none);
   bool unknown = CALL(set_filter_state_typed)(connection, literal("no.such.kind"), literal("x"));
   char line[256];
-  snprintf(line, sizeof line, "%.*s %.*s %.1f %d %d %.*s %.*s %d %d\n", (int)text.length, text.start, (int)second.length,
-           second.start, number, truth, set, (int)state.length, state.start, (int)typed.length, typed.start, other, unknown);
+  snprintf(line, sizeof line, "%.*s %.*s %.1f %d %d %.*s %.*s %d %d %d\n", (int)text.length, text.start, (int)second.length,
+           second.start, number, truth, set, (int)state.length, state.start, (int)typed.length, typed.start, other, unknown, has_raw);
   say(connection, line);
 }
 

@@ -206,6 +206,9 @@ static void notes(filter *of) {
   say_found(of, found, text);
   found = OF(get_filter_state)(of->newcomer, bytes("module.none"), &text);
   say_found(of, found, text);
+  OF(set_filter_state)(of->newcomer, bytes("own.raw"), (pr_bytes){"\x80\xff", 2});
+  found = OF(get_filter_state)(of->newcomer, bytes("own.raw"), &text);
+  say_number(of, found && text.length == 2 && !memcmp(text.start, "\x80\xff", 2));
 }
 
 /* One command; whether the connection waits for something. */

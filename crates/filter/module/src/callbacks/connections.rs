@@ -15,7 +15,7 @@ use postrider_telemetry::stats::Unit;
 
 use super::metadata::{as_bool, as_number, as_text};
 use super::metrics::{self, Change};
-use super::{Symbol, calls, facts, give, put, schedule};
+use super::{Symbol, calls, facts, give, notes, put, schedule};
 use crate::abi::{Buffer, Header, items};
 use crate::connection::{Event, Flow, Session};
 use crate::network::NetworkConfig;
@@ -183,11 +183,11 @@ about! {
     envoy_dynamic_module_callback_network_set_filter_state_bytes(key: Buffer, value: Buffer) -> bool
         = |session, key, value| name(key) != TCP_CLUSTER && set_state(session, key, value);
     envoy_dynamic_module_callback_network_get_filter_state_bytes(key: Buffer, out: *mut Buffer) -> bool
-        = |session, key, out| give(out, state(session, key).and_then(as_text));
+        = |session, key, out| give(out, state(session, key));
     envoy_dynamic_module_callback_network_set_filter_state_typed(key: Buffer, value: Buffer) -> bool
         = |session, key, value| make_state(session, key, value);
     envoy_dynamic_module_callback_network_get_filter_state_typed(key: Buffer, out: *mut Buffer) -> bool
-        = |session, key, out| give(out, state(session, key).and_then(as_text));
+        = |session, key, out| give(out, state(session, key));
 
     envoy_dynamic_module_callback_network_filter_http_callout(id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer, timeout: u64) -> c_int
         = |session, id, cluster, headers, count, body, timeout| {
@@ -365,12 +365,11 @@ fn noted(session: &Session, namespace: Buffer, key: Buffer) -> Option<&Value> {
     session.info()?.metadata.get(name(namespace), name(key))
 }
 
-/// What is no text cannot be logged or matched, and is refused.
 fn set_state(session: &Session, key: Buffer, value: Buffer) -> bool {
     // SAFETY: as above.
-    let (connection, text) = unsafe { (session.connection(), std::str::from_utf8(value.bytes())) };
-    let (Some(connection), Ok(text)) = (connection, text) else { return false };
-    connection.info.set_state(name(key), Value::String(text.to_owned()));
+    let (connection, value) = unsafe { (session.connection(), value.bytes()) };
+    let Some(connection) = connection else { return false };
+    connection.info.set_bytes_of_connection(name(key), value);
     true
 }
 
@@ -381,9 +380,8 @@ fn make_state(session: &Session, key: Buffer, value: Buffer) -> bool {
     connection.info.make_state(name(key), kind, text, false)
 }
 
-fn state(session: &Session, key: Buffer) -> Option<&Value> {
-    let state = session.info()?.filter_state.iter().find(|(known, _)| known == name(key));
-    state.map(|(_, value)| value)
+fn state(session: &Session, key: Buffer) -> Option<Buffer> {
+    notes::state(session.info()?, name(key))
 }
 
 /// # Safety

@@ -254,19 +254,18 @@ items_of_lists! {
     list_bool: bool = as_bool;
 }
 
-/// Puts a text into the filter state, for as long as the filters of the request.
+/// Puts bytes into the filter state, for as long as the filters of the request.
 pub(super) unsafe fn set_state(handle: StreamRef, key: Buffer, value: Buffer) -> bool {
     // SAFETY: as in `stream`.
-    let (instance, key, text) = unsafe { (instance(handle), name(key), value.bytes()) };
-    instance.is_some_and(|instance| notes::set_state(instance, key, text, StateRules::default()))
+    let (instance, key, value) = unsafe { (instance(handle), name(key), value.bytes()) };
+    instance.is_some_and(|instance| notes::set_state(instance, key, value, StateRules::default()))
 }
 
 pub(super) unsafe fn state(handle: StreamRef, key: Buffer, out: *mut Buffer) -> bool {
     // SAFETY: as in `stream`.
     let (info, key) = unsafe { (instance(handle).and_then(|instance| instance.info()), name(key)) };
-    let state = info.and_then(|info| info.filter_state.iter().find(|(known, _)| known == key));
     // SAFETY: as in `stream`.
-    unsafe { answer(state.and_then(|(_, value)| as_text(value)), out) }
+    unsafe { answer(info.and_then(|info| notes::state(info, key)), out) }
 }
 
 pub(super) unsafe fn has_state(handle: StreamRef, key: Buffer) -> bool {

@@ -16,7 +16,7 @@ use postrider_telemetry::stats::Unit;
 
 use super::metadata::{as_number, as_text};
 use super::metrics::{self, Change};
-use super::{Symbol, calls, facts, give, put, schedule};
+use super::{Symbol, calls, facts, give, notes, put, schedule};
 use crate::abi::{Buffer, Header, items};
 use crate::listener::ListenerConfig;
 use crate::newcomer::{Event, Introduced};
@@ -175,11 +175,11 @@ about! {
     envoy_dynamic_module_callback_listener_filter_set_filter_state(key: Buffer, value: Buffer) -> bool
         = |session, key, value| name(key) != TCP_CLUSTER && set_state(session, key, value);
     envoy_dynamic_module_callback_listener_filter_get_filter_state(key: Buffer, out: *mut Buffer) -> bool
-        = |session, key, out| put_or_nothing(out, state(session, key).and_then(as_text));
+        = |session, key, out| put_or_nothing(out, state(session, key));
     envoy_dynamic_module_callback_listener_filter_set_filter_state_typed(key: Buffer, value: Buffer) -> bool
-        = |session, key, value| name(key) == TCP_CLUSTER && set_state(session, key, value);
+        = |session, key, value| name(key) == TCP_CLUSTER && !name(value).is_empty() && set_state(session, key, value);
     envoy_dynamic_module_callback_listener_filter_get_filter_state_typed(key: Buffer, out: *mut Buffer) -> bool
-        = |session, key, out| put_or_nothing(out, state(session, key).and_then(as_text));
+        = |session, key, out| put_or_nothing(out, state(session, key));
 
     envoy_dynamic_module_callback_listener_filter_get_attribute_string(attribute: c_int, out: *mut Buffer) -> bool
         = |session, attribute, out| {
@@ -348,18 +348,16 @@ fn noted(session: &Introduced, namespace: Buffer, key: Buffer) -> Option<&Value>
     session.info()?.metadata.get(name(namespace), name(key))
 }
 
-/// What is no text cannot be logged or matched, and is refused.
 fn set_state(session: &Introduced, key: Buffer, value: Buffer) -> bool {
     // SAFETY: as above.
-    let (newcomer, text) = unsafe { (session.newcomer(), std::str::from_utf8(value.bytes())) };
-    let (Some(newcomer), Ok(text)) = (newcomer, text) else { return false };
-    newcomer.info.set_state(name(key), Value::String(text.to_owned()));
+    let (newcomer, value) = unsafe { (session.newcomer(), value.bytes()) };
+    let Some(newcomer) = newcomer else { return false };
+    newcomer.info.set_bytes_of_connection(name(key), value);
     true
 }
 
-fn state(session: &Introduced, key: Buffer) -> Option<&Value> {
-    let state = session.info()?.filter_state.iter().find(|(known, _)| known == name(key));
-    state.map(|(_, value)| value)
+fn state(session: &Introduced, key: Buffer) -> Option<Buffer> {
+    notes::state(session.info()?, name(key))
 }
 
 /// # Safety

@@ -133,12 +133,11 @@ fn span_of(number: c_int) -> Option<LifeSpan> {
     LifeSpan::of(number).filter(|span| *span <= LifeSpan::Connection)
 }
 
-/// Puts a text into the filter state. What is no text cannot be logged or matched, and is refused. That something else stays there
-/// is told in the log, as in Envoy.
-pub(super) fn set_state(instance: &Instance, key: &str, text: &[u8], rules: StateRules) -> bool {
+/// Puts bytes into the filter state. That something else stays there is told in the log, as in Envoy.
+pub(super) fn set_state(instance: &Instance, key: &str, value: &[u8], rules: StateRules) -> bool {
     // SAFETY: no other function of this module's runs.
-    let (Some(stream), Ok(text)) = (unsafe { instance.stream() }, std::str::from_utf8(text)) else { return false };
-    match stream.info.set_text(key, text, rules) {
+    let Some(stream) = (unsafe { instance.stream() }) else { return false };
+    match stream.info.set_bytes(key, value, rules) {
         Ok(()) => drop(taken(stream.info, key)),
         Err(why) => stays(key, why),
     }
@@ -168,8 +167,17 @@ fn serialised(info: &StreamInfo, key: &str) -> Option<Buffer> {
     match value {
         Value::Bool(true) => Some(Buffer::of(b"true")),
         Value::Bool(false) => Some(Buffer::of(b"false")),
-        value => as_text(value),
+        _ => state(info, key),
     }
+}
+
+/// What has that name in the filter state, as bytes: those that are no text lie as long as nothing takes their place.
+pub(super) fn state(info: &StreamInfo, key: &str) -> Option<Buffer> {
+    if let Some(bytes) = info.state_bytes(key) {
+        return Some(Buffer::of(&bytes));
+    }
+    let (_, value) = info.filter_state.iter().find(|(known, _)| known == key)?;
+    as_text(value)
 }
 
 type Destroy = unsafe extern "C" fn(*mut c_void);
