@@ -53,22 +53,12 @@ impl Host for Services<'_> {
 
     fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster> {
         let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
-        Ok(grpc::start(self.worker.clone(), cluster, call, None))
-    }
-
-    fn grpc_again(&self, call: GrpcCall, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
-        let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
-        Ok(grpc::start(self.worker.clone(), cluster, call, Some(policy)))
+        Ok(grpc::start(self.worker.clone(), cluster, call))
     }
 
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
         let cluster = self.worker.cluster(&open.cluster).ok_or(UnknownCluster)?;
-        Ok(grpc::converse(self.worker.clone(), cluster, open, None))
-    }
-
-    fn converse_again(&self, open: GrpcOpen, policy: Arc<RetryPolicy>) -> Result<GrpcStream, UnknownCluster> {
-        let cluster = self.worker.cluster(&open.cluster).ok_or(UnknownCluster)?;
-        Ok(grpc::converse(self.worker.clone(), cluster, open, Some(policy)))
+        Ok(grpc::converse(self.worker.clone(), cluster, open))
     }
 
     fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster> {
@@ -185,16 +175,8 @@ impl Host for Detached {
         self.with(|services| services.grpc(call)).unwrap_or(Err(UnknownCluster))
     }
 
-    fn grpc_again(&self, call: GrpcCall, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
-        self.with(|services| services.grpc_again(call, policy)).unwrap_or(Err(UnknownCluster))
-    }
-
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster> {
         self.with(|services| services.converse(open)).unwrap_or(Err(UnknownCluster))
-    }
-
-    fn converse_again(&self, open: GrpcOpen, policy: Arc<RetryPolicy>) -> Result<GrpcStream, UnknownCluster> {
-        self.with(|services| services.converse_again(open, policy)).unwrap_or(Err(UnknownCluster))
     }
 
     fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster> {

@@ -197,14 +197,6 @@ impl Host for FakeHost {
         Ok(GrpcStream::new(pipe, CallHandle::new(|| {})))
     }
 
-    fn grpc_again(&self, call: GrpcCall, _: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
-        self.grpc(call)
-    }
-
-    fn converse_again(&self, open: GrpcOpen, _: Arc<RetryPolicy>) -> Result<GrpcStream, UnknownCluster> {
-        self.converse(open)
-    }
-
     fn dial(&self, dial: Dial) -> Result<ConnectionHandle, UnknownCluster> {
         self.find(&dial.cluster)?;
         let control = Rc::default();

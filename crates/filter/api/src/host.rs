@@ -37,23 +37,11 @@ pub trait Host {
     /// There is no such cluster.
     fn grpc(&self, call: GrpcCall) -> Result<CallHandle, UnknownCluster>;
 
-    /// The same, as often as `policy` says.
-    ///
-    /// # Errors
-    /// There is no such cluster.
-    fn grpc_again(&self, call: GrpcCall, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster>;
-
     /// Opens a conversation with a gRPC service. That it failed is heard like its end, never from within this call.
     ///
     /// # Errors
     /// There is no such cluster.
     fn converse(&self, open: GrpcOpen) -> Result<GrpcStream, UnknownCluster>;
-
-    /// The same; one that fails before the service said anything is opened anew, as often as `policy` says.
-    ///
-    /// # Errors
-    /// There is no such cluster.
-    fn converse_again(&self, open: GrpcOpen, policy: Arc<RetryPolicy>) -> Result<GrpcStream, UnknownCluster>;
 
     /// Opens a plain connection to a host of a cluster. What becomes of it is heard later, never from within this call; it
     /// lasts until one side ends it, whoever keeps the handle.

@@ -68,14 +68,9 @@ struct Tries {
 }
 
 /// Sends a unary call to `cluster`.
-pub(crate) fn start(
-    worker: Rc<Worker>,
-    cluster: Rc<Cluster>,
-    call: GrpcCall,
-    policy: Option<Arc<RetryPolicy>>,
-) -> CallHandle {
+pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: GrpcCall) -> CallHandle {
     worker.count_call();
-    let GrpcCall { head, message, timeout, max_answer, done, .. } = call;
+    let GrpcCall { head, message, timeout, max_answer, retries: policy, done, .. } = call;
     let task = tokio::task::spawn_local(async move {
         let pipe = Rc::new(GrpcPipe::new(Box::new(|| {})));
         let ours = GrpcStream::new(pipe.clone(), CallHandle::new(|| {}));
@@ -92,14 +87,9 @@ pub(crate) fn start(
 }
 
 /// Opens a conversation with `cluster`.
-pub(crate) fn converse(
-    worker: Rc<Worker>,
-    cluster: Rc<Cluster>,
-    open: GrpcOpen,
-    policy: Option<Arc<RetryPolicy>>,
-) -> GrpcStream {
+pub(crate) fn converse(worker: Rc<Worker>, cluster: Rc<Cluster>, open: GrpcOpen) -> GrpcStream {
     worker.count_call();
-    let GrpcOpen { head, timeout, max_answer, wake, .. } = open;
+    let GrpcOpen { head, timeout, max_answer, retries: policy, wake, .. } = open;
     let pipe = Rc::new(GrpcPipe::new(wake));
     let theirs = pipe.clone();
     let task = tokio::task::spawn_local(async move {

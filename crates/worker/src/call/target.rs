@@ -39,7 +39,8 @@ pub(crate) fn open_stream(
         head,
         timeout: None,
         max_answer: service.max_answer,
+        retries: target.retries.clone(),
         wake: Box::new(move || heard.notify_one()),
     };
-    grpc::converse(worker, cluster, open, target.retries.clone())
+    grpc::converse(worker, cluster, open)
 }

@@ -75,12 +75,13 @@ pub(crate) async fn export(
                 message,
                 timeout: timeout_of(timeout.unwrap_or(EXPORT_TIMEOUT)),
                 max_answer: service.max_answer,
+                retries,
                 // Who asked may be gone, here and below.
                 done: Box::new(move |answer| {
                     drop(done.send(answer.map(|answer| tell_rejected(&answer)).map_err(|status| status.message)))
                 }),
             };
-            call::grpc::start(worker.clone(), cluster, call, retries)
+            call::grpc::start(worker.clone(), cluster, call)
         }
         OtlpTarget::Http { authority, path, timeout, headers, .. } => {
             let call = Call {

@@ -33,6 +33,7 @@ fn unary(state: &mut State, stream: &Stream<'_>, timeout: Option<Duration>, note
         message: b"question".to_vec(),
         timeout,
         max_answer: 1000,
+        retries: None,
         done: Box::new(move |outcome| {
             note.lock().unwrap().push(match outcome {
                 Ok(answer) => String::from_utf8(answer).unwrap(),
@@ -199,6 +200,7 @@ fn a_conversation_goes_both_ways_however_long_it_is() {
                 head: service.head("/test.Service/Talk", None, stream),
                 timeout: None,
                 max_answer: 1 << 20,
+                retries: None,
                 wake: Box::new(move || resumer.resume()),
             };
             let talk = Talk { stream: stream.host.converse(open).unwrap(), sent: 0, received: 0, wanted: 64 };
@@ -234,6 +236,7 @@ fn a_full_queue_is_told_to_the_filter_and_the_service_is_not_outrun() {
                 head: service.head("/test.Service/Talk", None, stream),
                 timeout: Some(Duration::from_millis(200)),
                 max_answer: 1 << 20,
+                retries: None,
                 wake: Box::new(move || {
                     woken.set(true);
                     resumer.resume();

@@ -281,12 +281,10 @@ impl Authorizer {
                     message: grpc::ask(&self.config, &self.context, body, stream),
                     timeout: *timeout,
                     max_answer: service.max_answer,
+                    retries: service.retries.clone(),
                     done: Box::new(move |answer| hear(answer.map(|bytes| grpc::verdict(&bytes)).unwrap_or_default())),
                 };
-                match &service.retries {
-                    Some(policy) => stream.host.grpc_again(call, policy.clone()),
-                    None => stream.host.grpc(call),
-                }
+                stream.host.grpc(call)
             }
             Service::Http(service) => {
                 let (head, body) = http::ask(&self.config, service, body, stream);

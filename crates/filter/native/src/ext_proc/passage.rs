@@ -408,13 +408,10 @@ impl Processor {
             head: service.head(PROCESS, timeout, stream),
             timeout,
             max_answer: service.max_answer,
+            retries: service.retries.clone(),
             wake: Box::new(move || bells.ring_both()),
         };
-        let opened = match &service.retries {
-            Some(policy) => stream.host.converse_again(open, policy.clone()),
-            None => stream.host.converse(open),
-        };
-        match opened {
+        match stream.host.converse(open) {
             Ok(opened) => {
                 self.stats.inc(stat::STREAMS_STARTED);
                 session.link.stream = Some(opened);

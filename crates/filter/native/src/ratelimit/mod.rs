@@ -142,16 +142,13 @@ impl Filter for Limiter {
             message: message::ask(domain, &descriptors, hits(stream.info)),
             timeout: config.timeout,
             max_answer: config.service.max_answer,
+            retries: config.service.retries.clone(),
             done: Box::new(move |answer| {
                 *slot.borrow_mut() = Some(answer.ok().and_then(|answer| message::verdict(&answer)));
                 resumer.resume();
             }),
         };
-        let asked = match &config.service.retries {
-            Some(policy) => stream.host.grpc_again(call, policy.clone()),
-            None => stream.host.grpc(call),
-        };
-        match asked {
+        match stream.host.grpc(call) {
             Ok(handle) => {
                 *state = State::Any(Box::new(Progress::Asked { outcome, counters, _handle: handle }));
                 Action::Pause

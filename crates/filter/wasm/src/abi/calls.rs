@@ -253,6 +253,7 @@ fn grpc_call(
             message,
             timeout,
             max_answer: to.max_answer,
+            retries: None,
             done: Box::new(move |outcome| {
                 if let Some(vm) = vm.upgrade() {
                     vm.deliver(Delivery { root, token, stream, what: What::Grpc(outcome) });
@@ -310,6 +311,7 @@ fn grpc_stream(
             head: to.head,
             timeout: None,
             max_answer: to.max_answer,
+            retries: None,
             wake: Box::new(move || {
                 if let Some(vm) = again.upgrade() {
                     vm.deliver(Delivery { root, token, stream, what: What::Conversation });
