@@ -259,6 +259,28 @@ mod tests {
     }
 
     #[test]
+    fn keepalive_reaches_the_socket_and_what_is_absent_stays_the_systems() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = || std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let told = |stream: &std::net::TcpStream| {
+            let socket = SockRef::from(stream);
+            let (retries, interval) = (socket.tcp_keepalive_retries(), socket.tcp_keepalive_interval());
+            (socket.keepalive().unwrap(), retries.unwrap(), socket.tcp_keepalive_time().unwrap(), interval.unwrap())
+        };
+        let plain = connect();
+        prepare_stream(&plain, None).unwrap();
+        let (on, retries, time, interval) = told(&plain);
+        assert!(!on && plain.nodelay().unwrap());
+        let all = connect();
+        let seconds = Duration::from_secs;
+        prepare_stream(&all, Some(&keepalive(Some(7), Some(seconds(123)), Some(seconds(45))))).unwrap();
+        assert_eq!(told(&all), (true, 7, seconds(123), seconds(45)));
+        let some = connect();
+        prepare_stream(&some, Some(&keepalive(None, Some(time + seconds(1)), None))).unwrap();
+        assert_eq!(told(&some), (true, retries, time + seconds(1), interval));
+    }
+
+    #[test]
     fn a_connection_that_nobody_redirected_has_no_other_destination() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

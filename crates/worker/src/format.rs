@@ -7,12 +7,14 @@ mod upstream;
 pub(crate) use upstream::OfUpstream;
 
 use std::cell::RefCell;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::cel::{self, Facts};
-use postrider_filter_api::{Logged, Moment, RouteFacts, StreamInfo};
+use postrider_filter_api::{Flags, Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{
@@ -238,10 +240,15 @@ impl Context<'_> {
                 out.extend_from_slice(path.get(..end).filter(|path| !path.is_empty())?);
             }
             Command::QueryParameter(name) => {
-                decode(postrider_router::query_value(self.request, name.as_bytes())?, out);
+                decode(postrider_router::query_value(self.request, name.as_bytes())?, |_| true, out);
             }
-            Command::QueryParameters => {
-                out.extend_from_slice(self.request.query().filter(|query| !query.is_empty())?);
+            Command::QueryParameters { decoded } => {
+                let query = self.request.query().filter(|query| !query.is_empty())?;
+                if *decoded {
+                    decode(query, |byte| byte.is_ascii_graphic(), out);
+                } else {
+                    out.extend_from_slice(query);
+                }
             }
             Command::Between { start, end, unit } => {
                 let (start, end) = (self.moment(*start)?, self.moment(*end)?);
@@ -298,7 +305,7 @@ impl Context<'_> {
             Command::ResponseDuration => millis(Some(info.started), info.response_began, out)?,
             // A try ends where its client's part begins.
             Command::ResponseTxDuration if info.logged.is_try() => return None,
-            Command::ResponseTxDuration => millis(info.response_began, info.ended, out)?,
+            Command::ResponseTxDuration => millis(info.response_began, self.sent_whole(), out)?,
             Command::UpstreamHost => text(info.upstream_remote.as_deref()?, out)?,
             Command::UpstreamHostName { port } => self.upstream.name(info.upstream_remote.as_deref()?, *port, out),
             // A try is of one host, and only of one that it could connect to.
@@ -347,7 +354,17 @@ impl Context<'_> {
             Command::DownstreamDirectRemoteAddress(part) => address(info.downstream_direct_remote, *part, out)?,
             Command::DetectedClose(Side::Downstream) => text(info.closed.downstream.name(), out)?,
             Command::DetectedClose(Side::Upstream) => {
-                (info.upstream_connection_id != 0).then_some(())?;
+                // What was not connected to is told of as well, but for a try, which is of one connection.
+                let asked = match info.logged {
+                    Logged::OfListener(_) => false,
+                    logged if logged.is_try() => false,
+                    _ => {
+                        let overflowed = info.flags.contains(Flags::UPSTREAM_OVERFLOW) && info.upstream_attempts > 0;
+                        !self.http || info.upstream_remote.is_some() || overflowed
+                    }
+                };
+                let known = asked || info.upstream_connection_id != 0;
+                known.then_some(())?;
                 text(info.closed.upstream.name(), out)?;
             }
             Command::LocalCloseReason(Side::Downstream) => text(&info.closed.downstream_reason, out)?,
@@ -370,10 +387,16 @@ impl Context<'_> {
             Command::Hostname => text(hostname(), out)?,
             Command::ConnectionId => number(info.connection_id, out),
             Command::AccessLogType => text(self.kind().name(), out)?,
-            Command::StreamId if matches!(info.logged, Logged::OfListener(_)) || info.logged.is_try() => return None,
+            Command::StreamId if info.logged.is_try() => return None,
+            // Only one that goes on to an upstream as it is has an identifier; a connection of HTTP has many.
+            Command::StreamId if matches!(info.logged, Logged::OfListener(_)) && info.upstream_cluster.is_none() => {
+                return None;
+            }
             Command::StreamId => match self.request.fields.get(HeaderId::XRequestId) {
                 Some(id) => out.extend_from_slice(id),
-                None => number(info.stream_id, out),
+                None if self.http => return None,
+                // A connection's own, in every record of it.
+                None => out.extend_from_slice(&uuid_of_connection(info.connection_id)),
             },
             Command::LocalReplyBody => out.extend_from_slice(self.reply_body),
             // As in Envoy a dash stands for it everywhere, in JSON too.
@@ -451,12 +474,19 @@ impl Context<'_> {
     fn handshake(&self, out: &mut Vec<u8>) -> Option<()> {
         let agreed = self.info.tls.as_ref()?.agreed?;
         let began = self.info.started;
-        if agreed < began {
+        let apart = agreed.saturating_duration_since(began) + began.saturating_duration_since(agreed);
+        let millis = u64::try_from(apart.as_millis()).unwrap_or(u64::MAX);
+        if agreed < began && millis > 0 {
             out.push(b'-');
         }
-        let apart = agreed.saturating_duration_since(began) + began.saturating_duration_since(agreed);
-        number(u64::try_from(apart.as_millis()).unwrap_or(u64::MAX), out);
+        number(millis, out);
         Some(())
+    }
+
+    /// When the answer had been sent; `None` when it broke off.
+    fn sent_whole(&self) -> Option<Moment> {
+        let broke_off = self.http && self.info.response_began.is_some() && self.info.response_received.is_none();
+        self.info.ended.filter(|_| !broke_off)
     }
 
     fn moment(&self, which: StreamMoment) -> Option<Moment> {
@@ -472,7 +502,7 @@ impl Context<'_> {
             StreamMoment::ResponseReceived => self.info.response_received,
             StreamMoment::ResponseSendBegan => self.info.response_send_began,
             // A connection without requests has no answer that could end.
-            StreamMoment::Ended => self.info.ended.filter(|_| self.http && !self.info.logged.is_try()),
+            StreamMoment::Ended => self.sent_whole().filter(|_| self.http && !self.info.logged.is_try()),
         }
     }
 
@@ -603,6 +633,12 @@ fn append_short(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// What names a connection, and no other one of this process or another.
+fn uuid_of_connection(id: u64) -> [u8; 36] {
+    static PROCESS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    crate::http::uuid(&Random::new(PROCESS.hash_one(id)))
+}
+
 fn millis(from: Option<Moment>, to: Option<Moment>, out: &mut Vec<u8>) -> Option<()> {
     let duration: Duration = to?.saturating_duration_since(from?);
     number(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), out);
@@ -637,15 +673,17 @@ fn write_network(address: IpAddr, bits: u8, out: &mut Vec<u8>) -> std::io::Resul
     }
 }
 
-/// Appends `text` with its `%XX` decoded; what is no such escape stays.
-fn decode(text: &[u8], out: &mut Vec<u8>) {
+/// Appends `text` with each `%XX` decoded that stands for a byte which is `wanted`; what is no such escape stays.
+fn decode(text: &[u8], wanted: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let mut rest = text;
     while let [first, tail @ ..] = rest {
         if let (b'%', [high, low, after @ ..]) = (first, tail)
             && let (Some(high), Some(low)) = (digit(high), digit(low))
+            && let byte = (high << 4 | low) as u8
+            && wanted(byte)
         {
-            out.push((high << 4 | low) as u8);
+            out.push(byte);
             rest = after;
         } else {
             out.push(*first);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use postrider_filter_api::{Bucket, Moment, Noted};
+use postrider_filter_api::{Bucket, Flags, Moment, Noted, StreamInfo};
 use postrider_model::{ChainLimit, ConnectionLimit, ConnectionRate, Value};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{connection_limit as stat, local_rate_limit};
@@ -83,8 +83,33 @@ impl Limit {
     }
 }
 
-/// A share for a new connection; `None` when it is one too many, which it may learn after a delay.
-pub(crate) async fn admit(limits: &[Limit], now: Moment) -> Option<Share> {
+/// Why a limit turned a connection away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Excess {
+    /// It came too soon.
+    Rate,
+    /// It was one too many.
+    Held,
+}
+
+impl Excess {
+    /// Tells the log of it, in Envoy's words.
+    pub(crate) fn tell(self, info: &mut StreamInfo) {
+        match self {
+            Excess::Rate => {
+                info.closed.downstream_reason = "local_ratelimit_close_over_limit".into();
+                info.flags.insert(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+            }
+            Excess::Held => info.closed.downstream_reason = "over_connection_limit".into(),
+        }
+    }
+}
+
+/// A share for a new connection.
+///
+/// # Errors
+/// It is one too many, which it may learn after a delay.
+pub(crate) async fn admit(limits: &[Limit], now: Moment) -> Result<Share, Excess> {
     let mut share = Share::default();
     for limit in limits {
         match limit {
@@ -94,7 +119,7 @@ pub(crate) async fn admit(limits: &[Limit], now: Moment) -> Option<Share> {
                 }
                 let Some(name) = shadow else {
                     stats.inc(local_rate_limit::RATE_LIMITED);
-                    return None;
+                    return Err(Excess::Rate);
                 };
                 stats.inc(local_rate_limit::WOULD_DENY);
                 share.exceeded.push((name.clone(), "rate_limited"));
@@ -115,14 +140,14 @@ pub(crate) async fn admit(limits: &[Limit], now: Moment) -> Option<Share> {
                             // Whoever comes again at once is not to have it at once.
                             tokio::time::sleep(delay).await;
                         }
-                        return None;
+                        return Err(Excess::Held);
                     }
                 }
                 share.held.push((held.clone(), active));
             }
         }
     }
-    Some(share)
+    Ok(share)
 }
 
 impl Share {

@@ -66,7 +66,10 @@ pub(crate) async fn say(worker: Rc<Worker>, said: &[u8], limit: usize, arrival: 
     std::future::poll_fn(|cx| poll_ended(&mut io, &mut ahead, limit, (&worker, &deadline), &mut received, cx)).await;
     ahead.release(&worker.buffers);
     if let Some(record) = record {
-        record.note(|info| (info.bytes_received, info.bytes_sent) = (received, sent as u64));
+        record.note(|info| {
+            (info.bytes_received, info.bytes_sent) = (received, sent as u64);
+            info.details = "direct_response".into();
+        });
     }
     drop(counted);
 }

@@ -146,6 +146,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
 
 /// Why we end a connection on which nothing moved, in Envoy's words.
 const IDLE: &str = "tcp_session_idle_timeout";
+const TOO_LONG: &str = "max_connection_duration_reached";
 
 impl From<NoConnection> for Unreached {
     fn from(failure: NoConnection) -> Unreached {
@@ -277,6 +278,10 @@ impl Session {
             Over::TooLong => {
                 tcp.stats.inc(stat::MAX_DOWNSTREAM_CONNECTION_DURATION);
                 self.info.flags.insert(Flags::DURATION_TIMEOUT);
+                self.info.closed.downstream_reason = TOO_LONG.into();
+                if self.info.upstream_connection_id != 0 {
+                    self.info.closed.upstream_reason = TOO_LONG.into();
+                }
             }
         }
     }
@@ -457,8 +462,21 @@ impl Session {
     }
 
     /// The client is closed without a word; not reset, as it may not even know yet that it is connected.
+    /// There is no connection to an upstream.
     fn fail(&mut self, flag: Flags) {
         self.info.flags.insert(flag);
+        // Envoy's `UpstreamFailureReason`, and its spelling.
+        let reason = match flag {
+            Flags::NO_HEALTHY_UPSTREAM => 1,
+            Flags::UPSTREAM_OVERFLOW => 2,
+            Flags::NO_CLUSTER_FOUND => 3,
+            _ => 0,
+        };
+        self.info.closed.downstream_reason = format!("tcp_initializion_failure:{reason}").into();
+        if matches!(reason, 1 | 2) {
+            // The cluster was asked, and had its answer ready.
+            self.info.upstream_wait.get_or_insert_default();
+        }
     }
 
     fn poll_relay(&mut self, tcp: &Tcp, upstream: &mut Upstream, cx: &mut TaskContext<'_>) -> Poll<Over> {

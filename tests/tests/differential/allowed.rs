@@ -56,6 +56,12 @@ pub static ALL: &[Allowed] = &[
         &["chunked\\r\\n\\r\\n"],
         &["log upstream"],
     ),
+    allowed(
+        "`upstream_rq_cancelled` of a request whose body is malformed",
+        &["malformed"],
+        &[COUNTERS],
+        &["upstream_rq_cancelled", "cluster.a.upstream_rq_total"],
+    ),
     allowed("the body of an answer of the proxy's own", &[], &[], &["log own_body"]),
     // Messages.
     allowed("`content-length: 005`", &["bodies"], &["005"], &["content-length"]),
@@ -112,7 +118,7 @@ pub static ALL: &[Allowed] = &[
         &["HTTP/1.1"],
         &["ntial_for_basic_auth", "scheme_for_basic_auth", "ess_denied_matched_policy["],
     ),
-    allowed("why an upstream's answer is refused", &[], &["x-answer: "], &["log failure"]),
+    allowed("why an upstream's answer is refused", &[], &["x-answer: ", "answer=garbage"], &["log failure"]),
     allowed("a kept upstream connection that ends instead of an answer", &[], &["hangup", "reset"], &[]),
     // Counters.
     allowed(
@@ -127,7 +133,7 @@ pub static ALL: &[Allowed] = &[
         ],
     ),
     allowed("interim answers in counters", &[], &[COUNTERS], &["_rq_1", "_rq_completed"]),
-    allowed("`rq_total`", &["upgrades", "local-answers"], &[COUNTERS], &["rq_total"]),
+    allowed("`rq_total`", &["upgrades", "local-answers", "fields"], &[COUNTERS], &["rq_total"]),
     allowed(
         "a request for an upgrade that an upstream refuses",
         &["upgrades", "fields"],
@@ -156,7 +162,23 @@ pub static ALL: &[Allowed] = &[
         &["OPTIONS *", COUNTERS],
         &["log details", "log flags", "rq_total", "no_route", "non_relative_path"],
     ),
-    allowed("the record of the start of a request", &["started"], &[], &["log cluster"]),
+    allowed("the record of the start of a request", &["started", "log-moments"], &[], &["log cluster"]),
+    // Logs.
+    allowed("`%REQUEST_HEADERS_BYTES%`", COMMANDS, &[], &["log REQUEST_HEADERS_BYTES", "log RESPONSE_HEADERS_BYTES"]),
+    allowed("`%UPSTREAM_HOSTS_ATTEMPTED%`", COMMANDS, &["/again", "/down"], &["ATTEMPTED"]),
+    allowed(
+        "`%UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED%` after retries",
+        COMMANDS,
+        &["/again"],
+        &["log UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED"],
+    ),
+    allowed(
+        "`%UPSTREAM_WIRE_BYTES_RECEIVED%` of an answer that is refused",
+        COMMANDS,
+        &["answer=garbage"],
+        &["log UPSTREAM_WIRE_BYTES_RECEIVED"],
+    ),
+    allowed("`metadata_filter` of an access log", &["log-notes"], &["x-m: "], &["log "]),
     // Filters.
     allowed(
         "`custom_response`: the log line of a request whose answer is fetched",
@@ -170,9 +192,40 @@ pub static ALL: &[Allowed] = &[
         &["/all/x.jpg"],
         &["field x-payload", "field x-sub"],
     ),
+    allowed(
+        "`bandwidth_limit`: an answer that breaks off",
+        &["bandwidth"],
+        &["truncated", COUNTERS],
+        &["log sent: ", "response_allowed_total_size", "response_pending"],
+    ),
+    allowed(
+        "`bandwidth_limit`: trailers of an answer that has a length",
+        &["bandwidth-trailers"],
+        &["answer=404"],
+        &["answer field transfer-encoding", "answer field content-length", "answer trailer field"],
+    ),
+    allowed(
+        "`bandwidth_limit` with `enable_response_trailers`",
+        &["bandwidth-trailers"],
+        &["content-length: 600"],
+        &["a got #0 field content-length", "a got #0 field transfer-encoding"],
+    ),
+    allowed(
+        "`bandwidth_limit`: trailers about a request in chunks",
+        &["bandwidth-trailers"],
+        &["POST "],
+        &["bandwidth-request-"],
+    ),
+    allowed(
+        "`bandwidth_limit`: gauges",
+        &["bandwidth", "bandwidth-trailers", "paced"],
+        &[COUNTERS],
+        &["_incoming_size", "_allowed_size"],
+    ),
     allowed("`tracing.health_check`", &[], &[COUNTERS], &["tracing.health_check"]),
     allowed("a text such as `0x10`", &["header-to-metadata"], &["0x10"], &["log noted"]),
-    allowed("`cors` of a route that answers itself", &["cors-scopes"], &["/own", "/away", COUNTERS], &[]),
+    allowed("`cors` of a route that answers itself", &["cors-scopes"], &["/own", "/away"], &[]),
+    allowed("`cors` of a route that answers itself", &["cors-scopes"], &[COUNTERS], &["cors.origin_invalid"]),
     allowed(
         "`decompressor`: the names of the trailers",
         &["decompressor-requests"],
@@ -182,7 +235,16 @@ pub static ALL: &[Allowed] = &[
     allowed("`basic_auth`: several lines of credentials", &["basic-auth-scopes"], &["==\\r\\nx-credentials"], &[]),
     allowed(
         "`rq_reset_after_downstream_response_started`",
-        &["cut", "tls-answers", "answers"],
+        &[
+            "cut",
+            "tls-answers",
+            "answers",
+            "log-statuses",
+            "log-calls",
+            "log-commands",
+            "tls-log-commands",
+            "bandwidth",
+        ],
         &[COUNTERS],
         &["rq_reset_after_downstream_response_started"],
     ),
@@ -193,7 +255,7 @@ pub static ALL: &[Allowed] = &[
         &["answer field location"],
     ),
     allowed("methods that Envoy's parser of HTTP/1 does not know, over HTTP/2", &["h2-methods"], &["FROBNICATE"], &[]),
-    allowed("what is refused in a head of HTTP/2", &["h2-no-underscores"], &["x_under", "x-many", COUNTERS], &[]),
+    allowed("what is refused in a head of HTTP/2", &["h2-no-underscores"], &["x_under", "x-many"], &[]),
     allowed("`jwt_authn`: a claim that cannot stand in a header", &["jwt-effects"], &["JmcmFjdGlvbiI6MC41"], &[]),
     allowed("`%UPSTREAM_CLUSTER%` in a filter's format", &["mutations-commands"], &[], &["a got #0 field x-c-7"]),
     allowed("`content-length` of an answer of the proxy's own", &["header-to-metadata"], &["/own"], &["log noted"]),
@@ -283,6 +345,9 @@ const ASKING: &[&str] = &[
     "policies-",
 ];
 
+/// Scenes with all commands in their logs.
+const COMMANDS: &[&str] = &["log-commands", "tls-log-commands"];
+
 /// Scenes of calls of plugins.
 const CALLS: &[&str] = &["wasm-calls", "wasm-answer-calls", "wasm-streams", "native-calls", "native-streams"];
 
@@ -304,10 +369,15 @@ impl Allowed {
         self.lines.is_empty() || self.lines.iter().any(|part| line.contains(part))
     }
 
-    /// A request that is treated otherwise as a whole counts otherwise too.
+    /// A request that is treated otherwise as a whole counts otherwise too, and is alone in what is not compared then.
     fn is_whole(&self) -> bool {
         self.lines.is_empty()
     }
+}
+
+/// Whether a request may be treated otherwise as a whole.
+pub fn may_be_whole(scene: &Scene, request: &str) -> bool {
+    ALL.iter().any(|known| known.is_whole() && known.is_about(&scene.name, request))
 }
 
 /// Takes what is known out of `difference`; answers whether the request was treated otherwise as a whole.

@@ -9,12 +9,15 @@
 
 mod actions;
 mod allowed;
+mod commands;
+mod connections;
 mod drawn;
 mod filters;
 mod forwarding;
 mod found;
 mod generator;
 mod hosts;
+mod logged;
 mod made;
 mod native;
 mod neighbours;
@@ -31,6 +34,7 @@ mod secured;
 mod seen;
 mod shrink;
 mod streams;
+mod tapped;
 mod tcp;
 mod wasm;
 mod wire;
@@ -95,6 +99,11 @@ fn hosts_are_chosen_as_in_envoy() {
 #[test]
 fn requests_are_found_out_about_as_in_envoy() {
     check(&found::scenes());
+}
+
+#[test]
+fn requests_are_logged_as_in_envoy() {
+    check(&logged::scenes());
 }
 
 #[test]

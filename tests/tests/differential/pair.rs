@@ -14,6 +14,7 @@ use postrider_tests::tls::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// How long what one side still lacks may take, before it is a difference.
@@ -66,9 +67,14 @@ impl Pair {
 
     /// Sends a scene's requests to both, and tells where they part.
     pub fn play(&mut self, scene: &Scene) -> Vec<Finding> {
-        let before = self.stats(scene);
+        let mut counts = Counts::from(self.stats(scene));
         let mut both: Vec<(Exchange, Exchange)> = Vec::new();
-        for request in &scene.requests {
+        for (index, request) in scene.requests.iter().enumerate() {
+            // What such a request counts is looked at apart from what the others do.
+            let alone = allowed::may_be_whole(scene, &shown(request));
+            if alone && index > counts.end {
+                self.count(scene, &mut counts, index);
+            }
             let (envoy, postrider) = std::thread::scope(|scope| {
                 let envoy = scope.spawn(|| self.envoy.exchange(scene, request));
                 let postrider = self.postrider.exchange(scene, request);
@@ -83,28 +89,57 @@ impl Pair {
             let (envoy, postrider) = both.last_mut().expect("an exchange");
             self.envoy.note_origins(envoy);
             self.postrider.note_origins(postrider);
+            if alone {
+                self.count(scene, &mut counts, index + 1);
+            }
         }
         self.note_logs(scene, &mut both);
+        if counts.end < both.len() {
+            self.count(scene, &mut counts, both.len());
+        }
         let mut findings = Vec::new();
-        let mut comparable = true;
+        let mut treated_otherwise = Vec::new();
         for (index, (mut envoy, mut postrider)) in both.into_iter().enumerate() {
             let request = &scene.requests[index];
             seen::mask_peer(&mut envoy.seen, request);
             seen::mask_peer(&mut postrider.seen, request);
             let mut difference = seen::compare(&envoy.seen, &postrider.seen);
-            comparable &= !allowed::forgive(scene, &shown(request), &mut difference);
+            if allowed::forgive(scene, &shown(request), &mut difference) {
+                treated_otherwise.push(index);
+            }
             if !difference.is_empty() {
                 findings.push(Finding { scene: scene.name.clone(), request: Some(index), difference });
             }
         }
-        // Requests that are treated otherwise count otherwise.
-        if comparable {
-            let difference = self.settled_stats(scene, &before);
-            if !difference.is_empty() {
+        for (requests, difference) in counts.differences {
+            // A request that is treated otherwise counts otherwise; it is alone in its part then.
+            if !treated_otherwise.iter().any(|index| requests.contains(index)) {
                 findings.push(Finding { scene: scene.name.clone(), request: None, difference });
             }
         }
         findings
+    }
+
+    /// Compares what the requests up to `end` counted since the last time.
+    fn count(&self, scene: &Scene, counts: &mut Counts, end: usize) {
+        // Behind its line in the log a request counts nothing more.
+        self.envoy.mark();
+        self.postrider.mark();
+        let mut difference = seen::Difference::default();
+        let mut now = None;
+        settle(|| {
+            let now = now.insert(self.stats(scene));
+            let theirs = seen::counted(&scene.name, &counts.before.0, &now.0);
+            let ours = seen::counted(&scene.name, &counts.before.1, &now.1);
+            difference = seen::compare(&theirs, &ours);
+            allowed::forgive(scene, COUNTERS, &mut difference);
+            difference.is_empty()
+        });
+        if !difference.is_empty() {
+            counts.differences.push((counts.end..end, difference));
+        }
+        counts.before = now.expect("they were read at least once");
+        counts.end = end;
     }
 
     fn settle_origins(&self) {
@@ -130,18 +165,20 @@ impl Pair {
     fn stats(&self, scene: &Scene) -> (Stats, Stats) {
         (self.envoy.stats(scene), self.postrider.stats(scene))
     }
+}
 
-    fn settled_stats(&self, scene: &Scene, before: &(Stats, Stats)) -> seen::Difference {
-        let mut last = seen::Difference::default();
-        settle(|| {
-            let now = self.stats(scene);
-            let theirs = seen::counted(&scene.name, &before.0, &now.0);
-            let ours = seen::counted(&scene.name, &before.1, &now.1);
-            last = seen::compare(&theirs, &ours);
-            allowed::forgive(scene, COUNTERS, &mut last);
-            last.is_empty()
-        });
-        last
+/// What requests counted differently.
+struct Counts {
+    /// What each side had counted before the requests that are not compared yet.
+    before: (Stats, Stats),
+    /// The place of the first of these.
+    end: usize,
+    differences: Vec<(Range<usize>, seen::Difference)>,
+}
+
+impl From<(Stats, Stats)> for Counts {
+    fn from(before: (Stats, Stats)) -> Self {
+        Self { before, end: 0, differences: Vec::new() }
     }
 }
 
@@ -323,7 +360,20 @@ fn configure(
     let logger = |more: &Value| {
         let mut format = seen::log_format();
         config::overlay(&mut format, more.clone());
-        file_access_log(log, json!({"log_format": {"json_format": format}}))
+        // This one alone is no command by itself in Envoy.
+        let kind = "formatter.req_without_query.v3.ReqWithoutQuery";
+        let formatters = [config::extension("envoy.formatter.req_without_query", kind, json!({}))];
+        file_access_log(log, json!({"log_format": {"json_format": format, "formatters": formatters}}))
+    };
+    let loggers = |scene: &Scene| {
+        let further = scene.loggers.iter().map(|(name, condition)| {
+            let format =
+                json!({"client": "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%", "logger": name, "moment": "%ACCESS_LOG_TYPE%"});
+            let mut further = file_access_log(log, json!({"log_format": {"json_format": format}}));
+            further["filter"] = condition.clone();
+            further
+        });
+        [logger(&scene.log)].into_iter().chain(further).collect::<Vec<Value>>()
     };
     let mut config = Config::new();
     for scene in scenes {
@@ -334,7 +384,7 @@ fn configure(
             "path_with_escaped_slashes_action": "KEEP_UNCHANGED",
             "request_headers_timeout": "0s",
             "common_http_protocol_options": {"headers_with_underscores_action": "ALLOW"},
-            "access_log": [logger(&scene.log)],
+            "access_log": loggers(scene),
         });
         config::overlay(&mut manager, scene.manager.clone());
         config = config.http_named(&scene.name, manager);

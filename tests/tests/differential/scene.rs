@@ -13,6 +13,8 @@ pub struct Scene {
     pub requests: Vec<Vec<u8>>,
     /// What the access log says beside what it says of all scenes.
     pub log: Value,
+    /// Further loggers: a name, which stands in their lines, and the condition.
+    pub loggers: Vec<(String, Value)>,
     pub over: Over,
     /// Requests have copies, which may be under way when the answer is there.
     pub copies: bool,
@@ -30,7 +32,15 @@ pub enum Over {
 
 impl Scene {
     pub fn new(name: &str, manager: Value) -> Self {
-        Self { name: name.to_owned(), manager, requests: Vec::new(), log: json!({}), over: Over::Plain, copies: false }
+        Self {
+            name: name.to_owned(),
+            manager,
+            requests: Vec::new(),
+            log: json!({}),
+            loggers: Vec::new(),
+            over: Over::Plain,
+            copies: false,
+        }
     }
 
     /// Routes for every host.
@@ -63,6 +73,12 @@ impl Scene {
     /// Has the access log say more: commands by the names of their fields.
     pub fn logging(mut self, fields: Value) -> Self {
         config::overlay(&mut self.log, fields);
+        self
+    }
+
+    /// Has another logger tell of requests that fulfil a condition (`envoy.config.accesslog.v3.AccessLogFilter`).
+    pub fn telling(mut self, name: &str, condition: Value) -> Self {
+        self.loggers.push((name.to_owned(), condition));
         self
     }
 

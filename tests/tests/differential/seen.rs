@@ -1,5 +1,6 @@
 //! What is seen of a request from outside, as lines of text that can be compared.
 
+use crate::commands::{FORM, form};
 use crate::packing::unpack;
 use postrider_tests::kit::message::{Headers, Request, Response};
 use postrider_tests::kit::{Stats, WireError};
@@ -119,6 +120,10 @@ pub fn note_request(seen: &mut Seen, mask: &Mask, who: &str, request: &Request) 
 
 fn note_fields(seen: &mut Seen, mask: &Mask, who: &str, fields: &Headers) {
     for (index, (name, value)) in fields.0.iter().enumerate() {
+        // Whether a short answer had to wait for its pace is a matter of luck.
+        if name.contains("bandwidth-response-") {
+            continue;
+        }
         let value = mask.apply(&text(value));
         let value = match name.to_ascii_lowercase().as_str() {
             "date" if value.ends_with("GMT") && !value.contains("1970") => "<date>",
@@ -126,6 +131,7 @@ fn note_fields(seen: &mut Seen, mask: &Mask, who: &str, fields: &Headers) {
             // Two clocks, and seconds that are counted down.
             "x-ratelimit-reset" | "retry-after" if value.len() > 2 => &tens(&value),
             "x-request-id" if is_uuid(&value) => "<uuid>",
+            name if name.contains("bandwidth-") && name.ends_with("-ms") => "<time>",
             // A further try has what the ones before left of it.
             "x-envoy-expected-rq-timeout-ms" if !who.ends_with("#0") => &what_is_left(&value),
             _ => &value,
@@ -228,6 +234,7 @@ pub fn note_log(seen: &mut Seen, mask: &Mask, line: &Value) {
     for (name, value) in line.as_object().into_iter().flatten() {
         match value.as_str().filter(|_| name == "trace") {
             Some(trace) => note_trace(seen, mask, trace),
+            None if name.starts_with(FORM) => seen.push(format!("log {name}: {}", form(value))),
             None => seen.push(format!("log {name}: {}", mask.apply(&value.to_string()))),
         }
     }
@@ -277,7 +284,10 @@ pub fn counted(scene: &str, before: &Stats, after: &Stats) -> Seen {
     let own: Vec<String> =
         shared.into_iter().chain([format!("http.{scene}."), format!("http_filter_name.{scene}.")]).collect();
     // Named by the configuration, which takes the scene's name.
-    let named = |name: &str| name.starts_with(&format!("{scene}.")) && name.contains("http_local_rate_limit.");
+    let named = |name: &str| {
+        let kinds = ["http_local_rate_limit.", "http_bandwidth_limit."];
+        name.starts_with(&format!("{scene}.")) && kinds.iter().any(|kind| name.contains(kind))
+    };
     let moved = |(name, value): (&String, &String)| {
         let name = name.as_str();
         let subject = own.iter().any(|own| name.starts_with(own.as_str())) || named(name);
@@ -288,10 +298,19 @@ pub fn counted(scene: &str, before: &Stats, after: &Stats) -> Seen {
 }
 
 /// How many connections there are, who waited for one, how many bytes went through them and when one of them had to wait is
-/// not a matter of requests; what went wrong with one is.
+/// not a matter of requests; what went wrong with one is. How often a pace made a body wait is a matter of the clock.
 fn is_comparable(name: &str) -> bool {
-    const OF_CONNECTIONS: [&str; 7] =
-        ["_cx_", "_bytes", "lb_", ".circuit_breakers.", "_active", "_pending_total", "_flow_control_"];
+    const OF_CONNECTIONS: [&str; 9] = [
+        "_cx_",
+        "_bytes",
+        "lb_",
+        ".circuit_breakers.",
+        "_active",
+        "_pending_total",
+        "_flow_control_",
+        "bandwidth_limit.request_enforced",
+        "bandwidth_limit.response_enforced",
+    ];
     const WRONG: [&str; 2] = ["_cx_none_healthy", "_uncompressed_bytes"];
     WRONG.iter().any(|end| name.ends_with(end)) || !OF_CONNECTIONS.iter().any(|part| name.contains(part))
 }

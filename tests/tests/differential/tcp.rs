@@ -1,7 +1,8 @@
 //! The TCP proxy: what a log tells of each connection, and what its bytes become.
 
+use crate::commands;
 use crate::seen::{self, Mask, Seen};
-use postrider_tests::kit::config::{file_access_log, tcp_filter};
+use postrider_tests::kit::config::{extension, file_access_log, overlay, tcp_filter};
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, net, wait_until};
 use serde_json::{Value, json};
@@ -32,9 +33,10 @@ fn ways() -> Vec<Way> {
     ]
 }
 
-/// Commands that have a meaning for connections, and those that have none.
+/// All commands: those that have a meaning for connections, and those that have none.
 fn log_format() -> Value {
-    json!({
+    let mut format = commands::all();
+    let more = json!({
         "client": "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%",
         "flags": "%RESPONSE_FLAGS%",
         "flags_long": "%RESPONSE_FLAGS_LONG%",
@@ -63,7 +65,9 @@ fn log_format() -> Value {
         "tls": "%DOWNSTREAM_TLS_VERSION%",
         "metadata": "%DYNAMIC_METADATA(none)%",
         "own_body": "%LOCAL_REPLY_BODY%",
-    })
+    });
+    overlay(&mut format, more);
+    format
 }
 
 /// What can be seen of each way, in order.
@@ -75,7 +79,9 @@ fn play(launch: Launch, down: SocketAddr) -> Vec<Seen> {
     });
     let folder = TempDir::new();
     let log = folder.path().join("log");
-    let logger = file_access_log(&log, json!({"log_format": {"json_format": log_format()}}));
+    let kind = "formatter.req_without_query.v3.ReqWithoutQuery";
+    let formatters = [extension("envoy.formatter.req_without_query", kind, json!({}))];
+    let logger = file_access_log(&log, json!({"log_format": {"json_format": log_format(), "formatters": formatters}}));
     let closed = json!({"circuit_breakers": {"thresholds": [{"max_connections": 0, "max_pending_requests": 0}]}});
     let mut config = Config::new()
         .cluster("a", &[echo.address])
@@ -153,7 +159,13 @@ fn connections_are_proxied_and_logged_as_in_envoy() {
         play(Launch { binary: Some(postrider_tests::kit::proxy::binary().to_owned()), ..Launch::default() }, down);
     let mut report = String::new();
     for ((way, theirs), ours) in ways().iter().zip(&theirs).zip(&ours) {
-        let difference = seen::compare(theirs, ours);
+        let mut difference = seen::compare(theirs, ours);
+        if way.name == "down-again" {
+            // On docs/envoy-differences.md.
+            for side in [&mut difference.envoy, &mut difference.postrider] {
+                side.retain(|line| !line.contains("ATTEMPTED"));
+            }
+        }
         if !difference.is_empty() {
             report += &format!("\n{}:\n{difference}", way.name);
         }

@@ -14,8 +14,10 @@ pub enum Command {
     ResponseTrailer(String, Option<String>),
     /// The first query parameter of that name, percent-decoded.
     QueryParameter(String),
-    /// The whole query, as it was sent.
-    QueryParameters,
+    /// The whole query, as it was sent or percent-decoded.
+    QueryParameters {
+        decoded: bool,
+    },
     /// Request path without (`false`) or with its query.
     Path {
         query: bool,

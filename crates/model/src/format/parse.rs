@@ -132,7 +132,7 @@ impl Spec<'_> {
                 let (main, other) = names();
                 Command::ResponseTrailer(main, other)
             }
-            "QUERY_PARAMS" => Command::QueryParameters,
+            "QUERY_PARAMS" => Command::QueryParameters { decoded: argument == Some("DECODED") },
             "UNIQUE_ID" => Command::UniqueId,
             "RESPONSE_TRAILERS_BYTES" => Command::ResponseTrailersBytes,
             "QUERY_PARAM" => Command::QueryParameter(argument.unwrap_or_default().to_owned()),

@@ -88,7 +88,8 @@ fn moments_paths_and_networks_are_read_or_refused_by_name() {
         ("%UPSTREAM_CONNECTION_POOL_READY_DURATION%", Command::UpstreamWait),
         ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(16)%", Command::DownstreamRemoteAddress(AddressPart::Network(16))),
         ("%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT()%", Command::DownstreamRemoteAddress(AddressPart::WithoutPort)),
-        ("%QUERY_PARAMS(DECODED)%", Command::QueryParameters),
+        ("%QUERY_PARAMS(DECODED)%", Command::QueryParameters { decoded: true }),
+        ("%QUERY_PARAMS(ORIG)%", Command::QueryParameters { decoded: false }),
         ("%START_TIME_LOCAL(%z)%", Command::StartTime(TimeFormat::Local("%z".into()))),
         (
             "%UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT%",

@@ -185,11 +185,11 @@ impl Exchange {
     }
 
     #[cold]
-    pub(super) fn overflow(&mut self) -> End {
+    pub(super) fn overflow(&mut self, http: &Http) -> End {
         self.record_flags(Flags::UPSTREAM_OVERFLOW);
         self.fail(Flags::UPSTREAM_OVERFLOW, "upstream_reset_before_response_started{overflow}");
         let mut end = self.upstream_reset(503, "overflow");
-        if let End::Reply(reply) = &mut end {
+        if let (End::Reply(reply), false) = (&mut end, http.model.router.suppress_x_headers) {
             reply.headers.push(("x-envoy-overloaded".into(), b"true".as_slice().into()));
         }
         end
@@ -209,9 +209,9 @@ impl Exchange {
     }
 
     #[cold]
-    pub(super) fn no_connection(&mut self, connection: &Connection, failure: NoConnection) -> End {
+    pub(super) fn no_connection(&mut self, failure: NoConnection, (connection, http): (&Connection, &Http)) -> End {
         let reason = match &failure {
-            NoConnection::Overflow => return self.overflow(),
+            NoConnection::Overflow => return self.overflow(http),
             NoConnection::NoPool => return self.no_pool(connection),
             NoConnection::Timeout => "connection timeout",
             NoConnection::Failed(_) => "remote connection failure",

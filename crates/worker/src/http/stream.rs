@@ -58,7 +58,7 @@ impl Exchange {
             };
             let begun = match upstream {
                 Ok(upstream) => self.begin_upstream(upstream, connection, http, forward.priority),
-                Err(failure) => Err(self.no_connection(connection, failure)),
+                Err(failure) => Err(self.no_connection(failure, (connection, http))),
             };
             let ended = match begun {
                 Ok(()) => std::future::poll_fn(|cx| self.poll_stream(connection, http, cx)).await,
@@ -179,7 +179,7 @@ impl Exchange {
                 stats.inc(stat::UPSTREAM_RQ_ACTIVE_OVERFLOW);
                 self.info.upstream_remote = Some(upstream.name.clone());
                 cluster.put_back(upstream, worker.clock.now());
-                return Err(self.overflow());
+                return Err(self.overflow(http));
             };
             self.permit = Some(permit);
             if cluster.breakers.counts_beginnings(priority) {

@@ -122,8 +122,13 @@ impl Listener {
             [] => None,
             // Boxed: few chains have limits.
             limits => match Box::pin(limit::admit(limits, worker.clock.now())).await {
-                None => return,
-                share => share,
+                Err(excess) => {
+                    if let Some(record) = &newcomer.record {
+                        record.note(|info| excess.tell(info));
+                    }
+                    return;
+                }
+                Ok(share) => Some(share),
             },
         };
         let tls = chain.tls.borrow().clone();

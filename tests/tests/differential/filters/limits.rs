@@ -6,7 +6,16 @@ use postrider_tests::kit::config::overlay;
 use serde_json::{Value, json};
 
 pub fn scenes() -> Vec<Scene> {
-    vec![plain_limit(), described(), told(), limit_scopes(), buffer(), buffer_scopes()]
+    vec![
+        plain_limit(),
+        described(),
+        told(),
+        limit_scopes(),
+        buffer(),
+        buffer_scopes(),
+        bandwidth(),
+        bandwidth_trailers(),
+    ]
 }
 
 /// A bucket that does not fill while the suite runs.
@@ -220,4 +229,66 @@ fn buffer_scopes() -> Scene {
         }
     }
     scene.ask("POST", "test", "/", "content-length: 0\r\n").ask("DELETE", "test", "/", "")
+}
+
+fn bandwidth_limit(name: &str, more: Value) -> Value {
+    let mut fields = json!({"stat_prefix": name, "fill_interval": "0.02s"});
+    overlay(&mut fields, more);
+    fields
+}
+
+/// Bodies at a certain pace, on one way or both, and routes that say otherwise.
+fn bandwidth() -> Scene {
+    let all = |more: Value| bandwidth_limit("bandwidth", more);
+    let route = |prefix: &str, more: Value| own(prefix, "bandwidth_limit", "BandwidthLimit", all(more));
+    let mode = |mode: &str| json!({"enable_mode": mode, "limit_kbps": 20});
+    let off = json!({
+        "enable_mode": "REQUEST_AND_RESPONSE", "limit_kbps": 1,
+        "runtime_enabled": {"default_value": false, "runtime_key": "none"},
+    });
+    let routes = json!([
+        route("/requests", mode("REQUEST")),
+        route("/responses", mode("RESPONSE")),
+        route("/both", mode("REQUEST_AND_RESPONSE")),
+        route("/disabled", mode("DISABLED")),
+        route("/off", off),
+        {"match": {"prefix": "/own"}, "direct_response": {"status": 200, "body": {"inline_string": "x".repeat(4000)}}},
+        to_a("/", json!({})),
+    ]);
+    let fields = all(json!({"enable_mode": "RESPONSE", "limit_kbps": 1_000}));
+    let mut scene = Scene::filtered("bandwidth", vec![filter("bandwidth_limit", "BandwidthLimit", fields)], routes);
+    for path in ["/requests", "/responses", "/both", "/disabled", "/off", "/own", "/"] {
+        scene = scene
+            .get(path)
+            .gets(&[&format!("{path}?answer=chunked"), &format!("{path}?answer=204"), &format!("{path}?answer=404")])
+            .ask("HEAD", "test", path, "")
+            .post(path, "", "x".repeat(2_000))
+            .post(path, "", "");
+    }
+    scene.gets(&["/responses?answer=truncated", "/both?answer=reset"])
+}
+
+/// How long it took, told in trailers.
+fn bandwidth_trailers() -> Scene {
+    let told = |name: &str, prefix: &str| {
+        let mut fields = bandwidth_limit(
+            "bandwidth-trailers",
+            json!({"enable_mode": "REQUEST_AND_RESPONSE", "limit_kbps": 2, "enable_response_trailers": true}),
+        );
+        if !prefix.is_empty() {
+            fields["response_trailer_prefix"] = json!(prefix);
+        }
+        let mut route = own(name, "bandwidth_limit", "BandwidthLimit", fields);
+        overlay(&mut route, json!({"route": {"cluster": "trailers"}}));
+        route
+    };
+    let fields = bandwidth_limit("bandwidth-trailers", json!({"enable_mode": "DISABLED"}));
+    let filters = vec![filter("bandwidth_limit", "BandwidthLimit", fields)];
+    let chunks = format!("{:x}\r\n{}\r\n0\r\n\r\n", 600, "x".repeat(600));
+    Scene::filtered("bandwidth-trailers", filters, json!([told("/named", "x"), told("/", "")]))
+        .with(json!({"http_protocol_options": {"enable_trailers": true}}))
+        .gets(&["/?answer=trailers", "/?answer=404"])
+        .post("/?answer=chunked", "", "x".repeat(600))
+        .raw(format!("POST /?answer=chunked HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n{chunks}"))
+        .raw(format!("POST /named?answer=chunked HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n{chunks}"))
 }

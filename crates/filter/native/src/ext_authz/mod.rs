@@ -354,12 +354,12 @@ impl Authorizer {
                 }
                 self.stats.inc(stat::DENIED);
                 count(&cluster, of_cluster::DENIED);
+                if let (Some((_, whole)), true) = (&cluster, self.config.charge_cluster_response_stats) {
+                    count_upstream_response(whole, denial.status.unwrap_or(403), true);
+                }
                 if self.config.shadow_mode {
                     let status = denial.status_or(403);
                     return self.shadow(stream, &Shadowed::Denied { status, denial: &denial });
-                }
-                if let (Some((_, whole)), true) = (&cluster, self.config.charge_cluster_response_stats) {
-                    count_upstream_response(whole, denial.status.unwrap_or(403), true);
                 }
                 stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
                 self.answer(denial, 403, "ext_authz_denied")

@@ -84,7 +84,10 @@ impl Guard for Doorkeeper {
         enforced.hint(ruling, &mut info.metadata);
         match ruling.allowed {
             true => Admission::Serve,
-            false => Admission::Close { after: self.delay, details: details(ruling.policy.map(|(_, name)| name)) },
+            false => {
+                info.closed.downstream_reason = "rbac_deny_close".into();
+                Admission::Close { after: self.delay, details: details(ruling.policy.map(|(_, name)| name)) }
+            }
         }
     }
 }
