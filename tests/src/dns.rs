@@ -16,8 +16,10 @@ const A: u16 = 1;
 const AAAA: u16 = 28;
 const NXDOMAIN: u8 = 3;
 
-/// Seconds that answers hold.
+/// Seconds that answers hold, unless [`DnsServer::holding`] says otherwise.
 const TTL: u32 = 600;
+/// The server cannot say.
+const SERVFAIL: u8 = 2;
 
 pub struct DnsServer {
     pub address: SocketAddr,
@@ -30,6 +32,10 @@ struct State {
     queries: Vec<Query>,
     /// Hears, and says nothing.
     silent: bool,
+    /// Says that it cannot say.
+    failing: bool,
+    /// Seconds that answers hold.
+    ttl: Option<u32>,
     over: bool,
 }
 
@@ -74,6 +80,16 @@ impl DnsServer {
         let server = DnsServer::start();
         server.state.lock().unwrap().silent = true;
         server
+    }
+
+    /// From now on, it can say nothing, or what it knows.
+    pub fn fail(&self, failing: bool) {
+        self.state.lock().unwrap().failing = failing;
+    }
+
+    /// From now on, answers hold for so many seconds.
+    pub fn holding(&self, seconds: u32) {
+        self.state.lock().unwrap().ttl = Some(seconds);
     }
 
     /// From now on, `name` has these addresses.
@@ -153,9 +169,14 @@ fn answer(message: &[u8], tcp: bool, state: &Mutex<State>) -> Option<Vec<u8>> {
     if state.silent {
         return None;
     }
-    let known = state.addresses.get(&name);
-    let records: Vec<Vec<u8>> = known.into_iter().flatten().filter_map(|address| record(*address, kind)).collect();
-    let code = if known.is_none() { NXDOMAIN } else { 0 };
+    let known = state.addresses.get(&name).filter(|_| !state.failing);
+    let ttl = state.ttl.unwrap_or(TTL);
+    let records: Vec<Vec<u8>> = known.into_iter().flatten().filter_map(|address| record(*address, kind, ttl)).collect();
+    let code = match known {
+        _ if state.failing => SERVFAIL,
+        None => NXDOMAIN,
+        Some(_) => 0,
+    };
     let count = u16::try_from(records.len()).expect("few records").to_be_bytes();
     // The query's number, an answer by who knows about recursion, one question.
     let head = [&message[..2], &[0x85, 0x80 | code], &[0, 1], &count, &[0; 4]].concat();
@@ -163,12 +184,12 @@ fn answer(message: &[u8], tcp: bool, state: &Mutex<State>) -> Option<Vec<u8>> {
 }
 
 /// A record about the question's name, if it is of the kind that is asked for.
-fn record(address: IpAddr, kind: u16) -> Option<Vec<u8>> {
+fn record(address: IpAddr, kind: u16, ttl: u32) -> Option<Vec<u8>> {
     let bytes = match (address, kind) {
         (IpAddr::V4(address), A) => address.octets().to_vec(),
         (IpAddr::V6(address), AAAA) => address.octets().to_vec(),
         _ => return None,
     };
     let length = u16::try_from(bytes.len()).expect("an address").to_be_bytes();
-    Some([&[0xc0, 12], &kind.to_be_bytes()[..], &[0, 1], &TTL.to_be_bytes(), &length, &bytes].concat())
+    Some([&[0xc0, 12], &kind.to_be_bytes()[..], &[0, 1], &ttl.to_be_bytes(), &length, &bytes].concat())
 }

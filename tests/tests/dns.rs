@@ -1,6 +1,7 @@
 //! Names of clusters: who is asked for their addresses, how, and what answers mean. As in Envoy.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use postrider_tests::dns::DnsServer;
 use postrider_tests::kit::config::{overlay, socket_address};
@@ -114,6 +115,89 @@ fn hosts_come_and_go_with_the_answers_although_they_hold_for_long() {
     server.set("site.test", &["127.0.0.1"]);
     wait_until("the host again", || hosts(&proxy) == ["127.0.0.1"]);
     assert_eq!(proxy.get("/").status, 200);
+}
+
+/// Rests for an hour between two looks, unless another rule says otherwise.
+const SELDOM: &str = "3600s";
+
+#[test]
+fn an_answer_is_asked_for_again_when_it_ran_out_where_that_counts() {
+    let origin = Origin::echo("a");
+    for (respects, comes) in [(true, true), (false, false)] {
+        let server = DnsServer::start();
+        server.holding(1);
+        server.set("site.test", &["127.0.0.1"]);
+        let fields = json!({
+            "typed_dns_resolver_config": cares(&[&server], json!({})),
+            "dns_refresh_rate": SELDOM, "respect_dns_ttl": respects,
+        });
+        let proxy = Proxy::start(&of_name("site.test", origin.address, fields));
+        wait_until("the first host", || hosts(&proxy) == ["127.0.0.1"]);
+        let (began, asked) = (Instant::now(), server.queries().len());
+        server.set("site.test", &["127.0.0.2"]);
+        if comes {
+            wait_until("the other host", || hosts(&proxy) == ["127.0.0.2"]);
+            assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        } else {
+            // Longer than the answer holds.
+            wait_until("a while", || began.elapsed() > Duration::from_millis(1_500));
+            assert_eq!((hosts(&proxy), server.queries().len()), (vec!["127.0.0.1".to_owned()], asked));
+        }
+    }
+}
+
+#[test]
+fn a_failed_look_is_repeated_by_the_rule_of_failures() {
+    let origin = Origin::echo("a");
+    let server = DnsServer::start();
+    server.set("site.test", &["127.0.0.1"]);
+    server.fail(true);
+    let fields = json!({
+        "typed_dns_resolver_config": cares(&[&server], json!({})),
+        "dns_refresh_rate": SELDOM,
+        "dns_failure_refresh_rate": {"base_interval": "0.02s", "max_interval": "0.05s"},
+    });
+    let proxy = Proxy::start(&of_name("site.test", origin.address, fields));
+    wait_until("several failures", || proxy.stats().value("cluster.origin.update_failure") >= 3);
+    assert_eq!(hosts(&proxy), Vec::<String>::new());
+    server.fail(false);
+    wait_until("the host", || hosts(&proxy) == ["127.0.0.1"]);
+    // From then on it is the other rule.
+    let asked = server.queries().len();
+    let began = Instant::now();
+    wait_until("a while", || began.elapsed() > Duration::from_millis(300));
+    assert_eq!(server.queries().len(), asked);
+}
+
+#[test]
+fn a_failed_look_leaves_the_hosts_that_are_known() {
+    let origin = Origin::echo("a");
+    let server = DnsServer::start();
+    server.set("site.test", &["127.0.0.1"]);
+    let fields = json!({"typed_dns_resolver_config": cares(&[&server], json!({}))});
+    let proxy = Proxy::start(&of_name("site.test", origin.address, fields));
+    wait_until("the host", || hosts(&proxy) == ["127.0.0.1"]);
+    server.fail(true);
+    wait_until("failures", || proxy.stats().value("cluster.origin.update_failure") >= 2);
+    assert_eq!(hosts(&proxy), ["127.0.0.1"]);
+    assert_eq!(proxy.get("/").status, 200);
+}
+
+#[test]
+fn looks_are_spread_by_their_jitter() {
+    let origin = Origin::echo("a");
+    let server = DnsServer::start();
+    server.set("site.test", &["127.0.0.1"]);
+    // Without it there would be a look every 10 ms; with it, hardly one in the time of this test.
+    let fields = json!({
+        "typed_dns_resolver_config": cares(&[&server], json!({})),
+        "dns_refresh_rate": "0.01s", "dns_jitter": "3600s",
+    });
+    let proxy = Proxy::start(&of_name("site.test", origin.address, fields));
+    wait_until("the host", || hosts(&proxy) == ["127.0.0.1"]);
+    let began = Instant::now();
+    wait_until("a while", || began.elapsed() > Duration::from_millis(300));
+    assert!(server.queries().len() <= 2, "{:?}", server.queries().len());
 }
 
 #[test]

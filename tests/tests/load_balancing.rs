@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use postrider_tests::kit::config::{self, Config};
 use postrider_tests::kit::proxy::{self, Launch};
-use postrider_tests::kit::{Origin, Proxy, RawClient, net};
+use postrider_tests::kit::{Gate, Origin, Proxy, RawClient, net, wait_until};
 use serde_json::{Value, json};
 
 /// What real Envoy does with ten thousand keys, a line a cluster; see the test of the upstream crate.
@@ -350,4 +350,69 @@ fn tables_tell_how_large_they_are_as_envoys() {
     let text = proxy.admin_get("/stats?filter=_lb%5C.").text().to_owned();
     assert!(text.contains("cluster.usual.maglev_lb.") && !text.contains("cluster.usual.ring_hash_lb."), "{text}");
     assert!(!text.contains("cluster.turns."), "{text}");
+}
+
+/// Hosts of these weights leave `count` requests without an answer until all are there; how many each has then.
+fn held(cluster: Value, weights: &[u32], count: usize) -> Vec<usize> {
+    let gate = Gate::default();
+    let holding = |_: &u32| {
+        let gate = gate.clone();
+        Origin::start(move |connection| {
+            while connection.request().is_some() {
+                gate.wait();
+                connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+            }
+        })
+    };
+    let hosts: Vec<Origin> = weights.iter().map(holding).collect();
+    let got = || -> Vec<usize> { hosts.iter().map(|host| host.requests().len()).collect() };
+    let of_weight = |index: usize| json!({"load_balancing_weight": weights[index]});
+    let localities = json!([{"lb_endpoints": endpoints(&hosts, of_weight)}]);
+    // Active requests are counted by worker.
+    let launch = Launch { concurrency: 1, ..Launch::default() };
+    let proxy = Proxy::start_with(&config(header_policy("x-key"), localities, cluster), launch);
+    let mut clients: Vec<RawClient> = Vec::new();
+    for there in 1..=count {
+        let mut client = proxy.client();
+        client.send("GET / HTTP/1.1\r\nhost: x\r\nx-key: one\r\n\r\n");
+        clients.push(client);
+        wait_until("the request", || got().iter().sum::<usize>() == there);
+    }
+    let counts = got();
+    gate.open();
+    clients.iter_mut().for_each(|client| assert_eq!(client.response("GET").unwrap().status, 200));
+    counts
+}
+
+#[test]
+fn a_host_that_has_its_share_hands_keys_on() {
+    for policy in ["RING_HASH", "MAGLEV"] {
+        let free = json!({"lb_policy": policy});
+        assert!(held(free.clone(), &[1, 1], 8).contains(&8), "{policy}: one key has one host");
+        let mut bounded = json!({"common_lb_config": {"consistent_hashing_lb_config": {"hash_balance_factor": 100}}});
+        config::overlay(&mut bounded, free);
+        let mut counts = held(bounded, &[1, 1], 8);
+        counts.sort_unstable();
+        // The mean is reckoned with the requests that are there already.
+        assert_eq!(counts, [3, 5], "{policy}");
+    }
+}
+
+#[test]
+fn the_bias_decides_whether_active_requests_count_beside_weights() {
+    let with = |bias: f64| {
+        let bias = json!({"default_value": bias, "runtime_key": "none"});
+        json!({"lb_policy": "LEAST_REQUEST", "least_request_lb_config": {"active_request_bias": bias}})
+    };
+    assert_eq!(held(with(0.0), &[4, 1], 10), [8, 2], "by weights alone");
+    let strict = held(with(4.0), &[4, 1], 10);
+    assert!(strict[1] >= 3, "the more a host has to do, the less it gets: {strict:?}");
+}
+
+#[test]
+fn among_all_hosts_the_one_with_the_fewest_requests_is_found() {
+    let kind = "type.googleapis.com/envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest";
+    let least = json!({"name": "least", "typed_config": {"@type": kind, "selection_method": "FULL_SCAN"}});
+    let cluster = json!({"load_balancing_policy": {"policies": [{"typed_extension_config": least}]}});
+    assert_eq!(held(cluster, &[1; 5], 10), [2; 5]);
 }

@@ -302,6 +302,27 @@ mod tests {
     }
 
     #[test]
+    fn the_bias_says_how_much_active_requests_count() {
+        let with = |bias| LoadBalancing::LeastRequest(LeastRequest { bias, ..LeastRequest::default() });
+        // Without any, weights alone.
+        let counted = counts(&with(0.0), &[2, 1], &[9, 0], 300);
+        assert!((198..=202).contains(&counted[0]), "{counted:?}");
+        // 8 / (3 + 1)² is 0.5, and 1 / (0 + 1)² is 1.
+        let counted = counts(&with(2.0), &[8, 1], &[3, 0], 300);
+        assert!((98..=102).contains(&counted[0]), "{counted:?}");
+    }
+
+    #[test]
+    fn the_least_loaded_of_those_that_are_drawn_is_taken() {
+        let with = |choices| LoadBalancing::LeastRequest(LeastRequest { choices, ..LeastRequest::default() });
+        let loads = [9, 0, 9, 9];
+        // Of two draws one is the idle host in 7 of 16 cases, of ten nearly always.
+        let got = |choices| counts(&with(choices), &[1; 4], &loads, 1_600)[1];
+        let (two, ten) = (got(2), got(10));
+        assert!((600..800).contains(&two) && ten > 1_450, "{two} {ten}");
+    }
+
+    #[test]
     fn a_hash_finds_its_host_again_and_weights_count() {
         let random = Random::new(1);
         for policy in hashing(None) {

@@ -570,6 +570,24 @@ mod tests {
     }
 
     #[test]
+    fn hosts_that_went_together_come_back_apart() {
+        let rules = OutlierDetection {
+            max_jitter: Duration::from_secs(1_000),
+            max_ejection_percent: 100,
+            ..OutlierDetection::default()
+        };
+        let mut world = World::new(8, rules);
+        (0..8).for_each(|host| drop(world.count(host, Outcome::Answer(500), 5)));
+        assert_eq!(world.tick(29), [], "none sooner than without");
+        let mut at_once = Vec::new();
+        for _ in 0..1_002 {
+            let back = world.tick(1).iter().filter(|event| matches!(event, Event::Returned { .. })).count();
+            at_once.extend((back > 0).then_some(back));
+        }
+        assert!(at_once.iter().sum::<usize>() == 8 && at_once.len() >= 5, "{at_once:?}");
+    }
+
+    #[test]
     fn not_too_many_at_once_unless_one_always_may() {
         let mut world = World::new(3, OutlierDetection::default());
         assert!(world.count(0, Outcome::Answer(500), 5).contains(&Event::Overflow));
