@@ -27,7 +27,7 @@ fn of(word: &str) -> String {
 fn change(proxy: &Proxy, method: &str, plugin: &str, body: &str, fields: &str) -> Response {
     let length = body.len();
     let head = format!("{method} /plugins/{plugin} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n{fields}");
-    RawClient::once(proxy.admin_address(), &format!("{head}content-length: {length}\r\n\r\n{body}")).unwrap()
+    RawClient::once(proxy.admin_address(), format!("{head}content-length: {length}\r\n\r\n{body}")).unwrap()
 }
 
 fn put(proxy: &Proxy, plugin: &str, body: &str) -> Response {

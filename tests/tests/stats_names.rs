@@ -5,7 +5,7 @@ use postrider_tests::h2_client::H2Client;
 use postrider_tests::h2_origin::H2Origin;
 use postrider_tests::kit::config::{Config, upstream_http_options};
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Origin, Proxy, net};
+use postrider_tests::kit::{Origin, Proxy, net, wait_until};
 use postrider_tests::postrider_only;
 use postrider_tests::tls::{Authority, Client, Identity, downstream, tls_inspector, upstream};
 use postrider_tests::tls_origin::{Serving, TlsOrigin};
@@ -13,15 +13,8 @@ use rustls::version::TLS12;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 const DIFFERENCES: &str = include_str!("../../docs/envoy-differences.md");
-
-/// Names come one after the other: with the first connection, the first check of a host.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// How long to wait before looking again.
-const PAUSE: Duration = Duration::from_millis(50);
 
 type Names = BTreeSet<String>;
 
@@ -180,18 +173,19 @@ fn same(
     is_meant: impl Fn(&str, &str) -> bool,
 ) {
     let is_known = |name: &str, side: Side| known.iter().any(|it| it.side == side && is_meant(it.pattern, name));
-    let begun = Instant::now();
-    loop {
+    let mut said = String::new();
+    wait_until(what, || {
         let (theirs, ours) = (ask(envoy), ask(postrider));
         assert!(!theirs.is_empty() && !ours.is_empty(), "{what}");
         let missing: Vec<_> = theirs.difference(&ours).filter(|name| !is_known(name, Side::Envoy)).collect();
         let invented: Vec<_> = ours.difference(&theirs).filter(|name| !is_known(name, Side::Postrider)).collect();
-        if missing.is_empty() && invented.is_empty() {
-            return;
+        let differs = format!("{what}: in Envoy only {missing:#?}, in Postrider only {invented:#?}");
+        if differs != said {
+            eprintln!("{differs}");
+            said = differs;
         }
-        assert!(begun.elapsed() < PATIENCE, "{what}: in Envoy only {missing:#?}, in Postrider only {invented:#?}");
-        std::thread::sleep(PAUSE);
-    }
+        missing.is_empty() && invented.is_empty()
+    });
 }
 
 /// The rows of the table: patterns in code, who has the names, why.
