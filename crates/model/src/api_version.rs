@@ -1,14 +1,14 @@
 //! The version of its API that a gRPC service is called with (`transport_api_version`).
 
 /// Whether a service is called as it is meant to be: with V3, which is also what no word and `AUTO` mean
-/// (`envoy.config.core.v3.ApiVersion`). V2 is gone.
+///. V2 is gone.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn check_api_version(written: Option<&str>) -> Result<(), String> {
     match written {
         None | Some("AUTO" | "V3") => Ok(()),
-        Some(version) => Err(format!("services are called with V3, not with {version}, which Envoy removed")),
+        Some(version) => Err(format!("services are called with V3, not with {version}, which is gone")),
     }
 }
 
