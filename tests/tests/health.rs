@@ -1,5 +1,6 @@
 //! Active health checks: what is asked, what an answer means, and where traffic goes then.
 
+use postrider_tests::get;
 use postrider_tests::h2_origin::H2Origin;
 use postrider_tests::kit::config::{self, Config};
 use postrider_tests::kit::proxy::Launch;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
 /// An origin that answers checks with a status that may change, and everything else with its name.
 struct Service {
@@ -113,6 +115,30 @@ fn every_worker_knows_what_one_finds_out() {
     a.set(500);
     b.set(200);
     wait_until("the other host alone", || answering(&proxy) == "b");
+}
+
+#[test]
+fn a_host_that_has_just_become_healthy_begins_with_little() {
+    let (a, b) = (Service::start("a", 200), Service::start("b", 500));
+    const WINDOW: Duration = Duration::from_secs(3);
+    let mut cluster = http(json!({}));
+    cluster["round_robin_lb_config"] = json!({"slow_start_config": {"slow_start_window": "3s"}});
+    let proxy = Proxy::start(&config(&[a.origin.address, b.origin.address], cluster));
+    let begun = |since: Instant| wait_until("the whole weight", || since.elapsed() > WINDOW);
+    begun(Instant::now());
+    b.set(200);
+    proxy.wait_stat("cluster.origin.membership_healthy", 2);
+    let healthy = Instant::now();
+    let mut client = proxy.client();
+    let mut of_newcomer = || (0..100).filter(|_| client.exchange(get("/")).text() == "b").count();
+    // It begins with a tenth of its weight; a third would mean that the requests themselves took half of the window.
+    let (first, then) = (of_newcomer(), {
+        begun(healthy);
+        of_newcomer()
+    });
+    assert!((1..33).contains(&first), "{first} of 100");
+    // Its next turn was still reckoned by the weight that it had at the last one.
+    assert!((42..=52).contains(&then), "{then} of 100");
 }
 
 #[test]
