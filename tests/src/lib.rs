@@ -20,6 +20,7 @@ pub mod load;
 pub mod modules;
 pub mod pebble;
 pub mod plugins;
+pub mod probes;
 pub mod processor;
 pub mod pyvoy;
 pub mod redis;

@@ -4,10 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use postrider_tests::get;
 use postrider_tests::kit::{Config, Proxy, RawClient, net, wait_until};
+use postrider_tests::probes::probed;
 use serde_json::{Value, json};
-
-/// Ticks of `/proc/net/tcp` in a second.
-const TICKS: u64 = 100;
 
 fn answering(format: &str, listener: Value) -> Config {
     let body = json!({"text_format_source": {"inline_string": format}});
@@ -18,17 +16,8 @@ fn answering(format: &str, listener: Value) -> Config {
 /// In how many seconds the system asks the client of a connection whether it is still there, as the server's side of the
 /// connection has it; `None` when it does not.
 fn asks_in(client: &RawClient, server: SocketAddr) -> Option<u64> {
-    let (SocketAddr::V4(local), SocketAddr::V4(remote)) = (server, client.local_addr()) else { panic!("{server}") };
-    let shown = |address: std::net::SocketAddrV4| {
-        format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
-    };
-    let table = std::fs::read_to_string("/proc/net/tcp").expect("a table of connections");
-    let line = table
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .find(|fields| fields.get(1) == Some(&shown(local).as_str()) && fields.get(2) == Some(&shown(remote).as_str()));
-    let (timer, ticks) = line.expect("the connection")[5].split_once(':').expect("a timer");
-    (timer == "02").then(|| u64::from_str_radix(ticks, 16).expect("ticks") / TICKS)
+    let [timer] = probed(Some(server), client.local_addr())[..] else { panic!("one connection") };
+    timer
 }
 
 #[test]
