@@ -15,9 +15,6 @@ use crate::cluster::{Cluster, Host};
 use crate::worker::Worker;
 use postrider_telemetry::stats::sets::cluster as stat;
 
-/// The name of a request's host in configurations, whatever the version of HTTP.
-const AUTHORITY: &str = ":authority";
-
 /// The hosts that somebody needed lately.
 pub(crate) struct Destinations {
     model: OriginalDestination,
@@ -98,10 +95,7 @@ impl Cluster {
         };
         let named = || {
             let (name, request) = destinations.model.header.as_ref().zip(request)?;
-            read(match name.as_str() {
-                AUTHORITY => Some(request.authority()).filter(|host| !host.is_empty())?,
-                name => request.fields.get_name(name.as_bytes())?,
-            })
+            read(request.fields.get_name(name.as_bytes())?)
         };
         let mut address: SocketAddr = noted().or_else(named).or(meant)?;
         if let Some(port) = destinations.model.port {

@@ -14,9 +14,6 @@ const FORGET_AFTER: Duration = Duration::from_secs(5);
 /// The header of `use_http_header` where none is named.
 const HEADER: &str = "x-envoy-original-dst-host";
 
-/// The name of the host in it, whatever the version of HTTP.
-const AUTHORITY: &str = ":authority";
-
 /// `type: ORIGINAL_DST`.
 pub(super) fn of_cluster(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Discovery {
     match cluster.message("original_dst_lb_config") {
@@ -30,9 +27,8 @@ pub(super) fn build(cx: &mut Lowering<'_>, cluster: &Reader<'_>, config: &Reader
     let header = if config.bool("use_http_header") {
         match config.str("http_header_name") {
             "" => Some(HEADER.to_owned()),
-            name if [AUTHORITY, "host"].iter().any(|known| name.eq_ignore_ascii_case(known)) => {
-                Some(AUTHORITY.to_owned())
-            }
+            // Requests keep the host as the field, whatever the version of HTTP.
+            name if name.eq_ignore_ascii_case(":authority") => Some("host".to_owned()),
             _ => headers::name(cx, config, "http_header_name"),
         }
     } else {
