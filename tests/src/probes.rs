@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 /// Ticks of the table's clock in a second (`USER_HZ`, proc(5)).
 const TICKS: u64 = 100;
 
+/// The state of a connection that is open; what an earlier one between the same ports left behind has another.
+const ESTABLISHED: &str = "01";
+
 /// The timer that a connection runs is that of its probes.
 const PROBING: u64 = 2;
 
@@ -14,12 +17,12 @@ fn place(address: SocketAddr) -> String {
     format!("{:08X}:{:04X}", u32::from_ne_bytes(four.ip().octets()), four.port())
 }
 
-/// Each connection between these addresses, from any where `local` is `None`: in how many seconds it is probed; `None` is never.
+/// Each open connection between these addresses, from any where `local` is `None`: in how many seconds it is probed; `None` is never.
 pub fn probed(local: Option<SocketAddr>, remote: SocketAddr) -> Vec<Option<u64>> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the table of connections");
     let about = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, from, to, _, _, timer, ..] = fields.as_slice() else { return None };
+        let [_, from, to, ESTABLISHED, _, timer, ..] = fields.as_slice() else { return None };
         let meant = *to == place(remote) && local.is_none_or(|local| *from == place(local));
         let (kind, left) = timer.split_once(':').filter(|_| meant)?;
         let [kind, left] = [kind, left].map(|number| u64::from_str_radix(number, 16).expect("a number"));
