@@ -6,7 +6,7 @@
 
 use super::histogram::{Distribution, Recorder};
 use super::registry::Shared;
-use super::set::{Codes, Counter, Gauge, Histogram, StatSet};
+use super::set::{Codes, Counter, Gauge, Histogram, Stat, StatSet, construct};
 use std::array;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -60,6 +60,13 @@ impl Block {
     #[inline]
     pub fn inc(&self, counter: Counter) {
         self.add(counter, 1);
+    }
+
+    /// The counter that its set shows by this name, which begins with `folder`. Looks through the names: not for every request.
+    pub fn counter_named(&self, folder: &str, name: &str) -> Option<Counter> {
+        let set = self.cells.set;
+        let is_it = |stat: &Stat| stat.kind.is_counter() && stat.name.strip_prefix(folder) == Some(name);
+        Some(construct::counter(set.cells.iter().position(is_it)?, set.id))
     }
 
     /// Counts `n`.

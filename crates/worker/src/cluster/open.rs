@@ -6,7 +6,7 @@ use std::rc::Rc;
 use postrider_filter_api::{Moment, TlsSession, WantedSource};
 use postrider_model::{Address, Endpoint, ProxyHeader, SourceAddress};
 use postrider_sys::{NumberedOption, OptionMoment};
-use postrider_telemetry::stats::sets::{cluster as stat, cluster_proxy, cluster_ssl, count_cluster_agreed};
+use postrider_telemetry::stats::sets::{cluster as stat, cluster_proxy, cluster_ssl, count_agreed};
 use postrider_tls::{Target, rustls};
 
 use super::{Cluster, Host};
@@ -140,7 +140,7 @@ impl Cluster {
         match std::future::poll_fn(|cx| stream.poll_handshake(cx)).await {
             Ok(()) => {
                 stats.inc(cluster_ssl::HANDSHAKE);
-                count_cluster_agreed(stats, io::agreed(stream.session()));
+                count_agreed(stats, io::agreed(stream.session()));
                 if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
                     stats.inc(cluster_ssl::SESSION_REUSED);
                 }

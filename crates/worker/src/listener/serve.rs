@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use postrider_filter_api::Moment;
 use postrider_model::{Address, ScaledTimer};
 use postrider_telemetry::stats::sets::{
-    count_listener_agreed, listener as stat, listener_ssl, listener_worker as worker_stat,
+    count_agreed, listener as stat, listener_ssl, listener_worker as worker_stat,
 };
 use postrider_tls::rustls::sign::CertifiedKey;
 use postrider_tls::{ServerTls, rustls};
@@ -214,7 +214,7 @@ impl Listener {
         match within(worker, limit, |cx| handshake.as_mut().poll(cx)).await {
             Some(Ok((stream, shown))) => {
                 stats.inc(listener_ssl::HANDSHAKE);
-                count_listener_agreed(stats, agreed(stream.session()));
+                count_agreed(stats, agreed(stream.session()));
                 if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
                     stats.inc(listener_ssl::SESSION_REUSED);
                 }

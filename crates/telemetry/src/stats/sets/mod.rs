@@ -14,7 +14,7 @@ mod process;
 mod tracing;
 mod unchanging;
 
-pub use agreed::{Agreed, count_cluster_agreed, count_listener_agreed};
+pub use agreed::{Agreed, count_agreed};
 pub use apart::{cluster_canary, cluster_zone_pair, count_canary_response, count_zone_response};
 pub use clusters::{
     cluster, cluster_alternative, cluster_certificate, cluster_endpoint, cluster_health, cluster_health_named,
