@@ -52,6 +52,7 @@ pub(crate) struct Entry {
     name_start: u32,
     value_start: u32,
     value_len: u32,
+    /// 0 when it was removed.
     name_len: u16,
     pub(crate) id: HeaderId,
     flags: u8,
@@ -384,9 +385,14 @@ impl Fields {
 
     #[inline]
     pub(crate) fn name_of(&self, entry: &Entry) -> &[u8] {
-        let source = if entry.flags & NAME_IN_ARENA != 0 { &self.arena } else { &self.block };
         let start = entry.name_start as usize;
-        source.get(start..start + entry.name_len as usize).unwrap_or_default()
+        self.name_source(entry).get(start..start + entry.name_len as usize).unwrap_or_default()
+    }
+
+    /// What an entry's name lies in.
+    #[inline]
+    fn name_source(&self, entry: &Entry) -> &[u8] {
+        if entry.flags & NAME_IN_ARENA != 0 { &self.arena } else { &self.block }
     }
 
     #[inline]
@@ -411,32 +417,30 @@ impl Fields {
         self.index.get(from..).unwrap_or_default().iter().filter(|entry| entry.is_live())
     }
 
-    /// Whether an entry has this lower-case name, which is not well known. Names of a family (`x-acme-…`) are often of
-    /// one length and differ at their end.
+    /// The first live entry from position `from` on with this lower-case name, which is not well known.
     #[inline]
-    fn is_unknown(&self, entry: &Entry, name: &[u8]) -> bool {
-        entry.id == HeaderId::Unknown && entry.name_len as usize == name.len() && {
-            let own = self.name_of(entry);
-            own.last() == name.last() && own == name
-        }
+    fn unknown_from(&self, from: usize, name: &[u8]) -> Option<usize> {
+        let (&last, before) = name.split_last()?;
+        // Most names are of another length, and removed ones have none. Those of a family (`x-acme-…`) are often of one
+        // length and differ at their end.
+        let is_it = |entry: &Entry| {
+            entry.name_len as usize == name.len()
+                && entry.id == HeaderId::Unknown
+                && self.name_source(entry).get(entry.name_start as usize + before.len()) == Some(&last)
+                && self.name_of(entry) == name
+        };
+        Some(from + self.index.get(from..)?.iter().position(is_it)?)
     }
 
     /// The values of the fields with `id`, and for [`HeaderId::Unknown`] with this lower-case name.
     #[inline]
-    fn all_named<'f, 'n>(&'f self, id: HeaderId, name: &'n [u8]) -> impl Iterator<Item = &'f [u8]> + use<'f, 'n> {
-        // Of a well-known field it is known where the first is, and whether there may be more.
-        let (from, most) = match (id, self.first_position(id)) {
-            (HeaderId::Unknown, _) => (0, usize::MAX),
-            (_, None) => (self.index.len(), 0),
-            (id, Some(first)) => (first, if self.is_repeated(id) { usize::MAX } else { 1 }),
+    fn all_named<'f, 'n>(&'f self, id: HeaderId, name: &'n [u8]) -> Values<'f, 'n> {
+        // Of a well-known field it is known where the first is.
+        let next = match id {
+            HeaderId::Unknown => 0,
+            id => self.first_position(id).unwrap_or(self.index.len()),
         };
-        self.entries_from(from)
-            .filter(move |entry| match id {
-                HeaderId::Unknown => self.is_unknown(entry, name),
-                id => entry.id == id,
-            })
-            .take(most)
-            .map(|entry| self.value_of(entry))
+        Values { fields: self, id, name, next }
     }
 
     #[inline]
@@ -455,6 +459,35 @@ impl Fields {
             }
         }
         Ok(())
+    }
+}
+
+/// All values of one field.
+struct Values<'f, 'n> {
+    fields: &'f Fields,
+    id: HeaderId,
+    /// In lower case; counts where the field is not well known.
+    name: &'n [u8],
+    /// No value lies before this position.
+    next: usize,
+}
+
+impl<'f> Iterator for Values<'f, '_> {
+    type Item = &'f [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'f [u8]> {
+        let fields = self.fields;
+        let at = match self.id {
+            HeaderId::Unknown => fields.unknown_from(self.next, self.name)?,
+            id => {
+                let rest = fields.index.get(self.next..)?;
+                self.next + rest.iter().position(|entry| entry.is_live() && entry.id == id)?
+            }
+        };
+        let is_last = self.id != HeaderId::Unknown && !fields.is_repeated(self.id);
+        self.next = if is_last { fields.index.len() } else { at + 1 };
+        Some(fields.value_of(fields.index.get(at)?))
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     ADDED, Entry, FieldLine, FieldRef, Fields, LINE, MAX_INDEXED_FIELDS, MAX_NAME_BYTES, REMOVED, VALUE_IN_ARENA,
     checked_value, position,
 };
-use crate::chars::{is_token, token_lower_of, with_lower_case};
+use crate::chars::{is_token, with_lower_case};
 use crate::{FieldError, HeaderId, HeaderName};
 
 impl Fields {
@@ -52,15 +52,7 @@ impl Fields {
     /// # Errors
     /// [`FieldError`] when the name is no token or the value holds a control byte.
     pub fn append_name(&mut self, name: &[u8], value: &[u8]) -> Result<(), FieldError> {
-        if !is_token(name) || name.len() > MAX_NAME_BYTES {
-            return Err(FieldError::Name);
-        }
-        let value = checked_value(value)?;
-        let start = self.line_room(name.len() + 2 + value.len())?;
-        self.arena.extend(name.iter().map(|&b| token_lower_of(b)));
-        let id = HeaderId::from_lower(self.arena.get(start..).unwrap_or_default());
-        self.arena.extend_from_slice(b": ");
-        self.finish_line(id, start, value)
+        with_lower_case(name, |name| self.append_lower(HeaderId::from_lower(name), name, value))
     }
 
     /// Adds a field whose name was resolved at configuration time.
@@ -69,7 +61,7 @@ impl Fields {
     /// [`FieldError::Value`] for a control byte.
     pub fn append_header(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), FieldError> {
         match name.id() {
-            HeaderId::Unknown => self.append_name(name.as_bytes(), value),
+            HeaderId::Unknown => self.append_lower(HeaderId::Unknown, name.as_bytes(), value),
             id => self.append(id, value),
         }
     }
@@ -96,7 +88,7 @@ impl Fields {
         with_lower_case(name, |name| match HeaderId::from_lower(name) {
             HeaderId::Unknown => {
                 let Some(at) = self.unknown_from(0, name) else {
-                    return self.append_name(name, value);
+                    return self.append_lower(HeaderId::Unknown, name, value);
                 };
                 self.overwrite(at, value)?;
                 self.remove_unknown_from(at + 1, name);
@@ -169,10 +161,16 @@ impl Fields {
 
     // ---- inside ----------------------------------------------------------------------------------------
 
-    /// The first live entry from position `from` on with this lower-case name, which is not well known.
-    fn unknown_from(&self, from: usize, name: &[u8]) -> Option<usize> {
-        let rest = self.index.get(from..)?;
-        Some(from + rest.iter().position(|entry| entry.is_live() && self.is_unknown(entry, name))?)
+    /// Adds a field after all others; `id` is that of `name`, which has no capitals.
+    fn append_lower(&mut self, id: HeaderId, name: &[u8], value: &[u8]) -> Result<(), FieldError> {
+        if !is_token(name) || name.len() > MAX_NAME_BYTES {
+            return Err(FieldError::Name);
+        }
+        let value = checked_value(value)?;
+        let start = self.line_room(name.len() + 2 + value.len())?;
+        self.arena.extend_from_slice(name);
+        self.arena.extend_from_slice(b": ");
+        self.finish_line(id, start, value)
     }
 
     fn remove_unknown_from(&mut self, from: usize, name: &[u8]) -> bool {
@@ -232,6 +230,7 @@ impl Fields {
     fn tombstone(&mut self, at: usize, id: HeaderId) {
         if let Some(entry) = self.index.get_mut(at) {
             entry.flags |= REMOVED;
+            entry.name_len = 0;
         }
         self.live -= 1;
         self.in_order = self.in_order.min(at);

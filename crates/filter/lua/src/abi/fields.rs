@@ -47,6 +47,10 @@ fn read<'a>(map: c_int, stream: &'a Stream<'_>, script: &'a Script) -> Option<Ma
 impl<'a> Map<'a> {
     /// The value of a pseudo field; `None` when `name` is not one of this map. `host` is the authority.
     fn pseudo(&self, name: &[u8], digits: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        // Most names begin otherwise.
+        if !matches!(name.first(), Some(b':' | b'h')) {
+            return None;
+        }
         match self {
             Map::Request(head) => Some(match name {
                 b":authority" | b"host" => head.authority(),
@@ -251,6 +255,8 @@ fn edit(map: c_int, edit: Edit, name: &[u8], value: &[u8], turn: &mut Turn<'_, '
 
 fn edit_request(head: &mut RequestHead, edit: Edit, name: &[u8], value: &[u8]) -> bool {
     match name {
+        // Most names begin otherwise than the special ones.
+        [first, ..] if !matches!(first, b':' | b'h') => edit_fields(&mut head.fields, edit, name, value),
         b":authority" | b"host" => head.set_authority(value).is_ok(),
         b":path" => head.set_path(value).is_ok(),
         b":method" => head.set_method(value).is_ok(),
