@@ -140,9 +140,13 @@ const LUA_BODY100: &[Variant] = &{
 /// Labels of [`OPERATIONS`].
 pub const ENTRY: &str = "Rider, entry";
 pub const READ: &str = "Rider, 1000 reads";
-pub const IDLE_CHAIN: &str = "20 empty plugins";
-pub const ENTRY_CHAIN: &str = "20 plugins";
-/// Plugins in a chain, and functions that they have together.
+/// A chain of scripts that are equal, which have one machine: what is entered is warm, as what is read is in [`READ`].
+pub const IDLE_CHAIN: &str = "20 empty scripts";
+pub const ENTRY_CHAIN: &str = "20 scripts";
+/// A chain of plugins of Rider, which have a machine each: what is entered was last used twenty entries before.
+pub const IDLE_MACHINES: &str = "20 empty plugins";
+pub const ENTRY_MACHINES: &str = "20 plugins";
+/// Scripts in a chain, and functions that they have together.
 const CHAIN: usize = 20;
 pub const ENTRIES: f64 = 2.0 * CHAIN as f64;
 
@@ -153,12 +157,14 @@ const OPERATIONS: &[Variant] = &[
     with("Lua, 1000 reads", Filter::Lua(Script::Reads, Dialect::Usual)),
     with(ENTRY, Filter::Lua(Script::Entry, Dialect::Rider)),
     with(READ, Filter::Lua(Script::Reads, Dialect::Rider)),
-    chain(IDLE_CHAIN, Script::Passthrough),
-    chain(ENTRY_CHAIN, Script::Entry),
+    chain(IDLE_CHAIN, Script::Passthrough, Dialect::Usual),
+    chain(ENTRY_CHAIN, Script::Entry, Dialect::Usual),
+    chain(IDLE_MACHINES, Script::Passthrough, Dialect::Rider),
+    chain(ENTRY_MACHINES, Script::Entry, Dialect::Rider),
 ];
 
-const fn chain(label: &'static str, script: Script) -> Variant {
-    let filter = Filter::Lua(script, Dialect::Rider);
+const fn chain(label: &'static str, script: Script, dialect: Dialect) -> Variant {
+    let filter = Filter::Lua(script, dialect);
     Variant { label, shape: Shape { filter, filters: CHAIN, ..Shape::HTTP } }
 }
 

@@ -6,7 +6,9 @@ use crate::gate::{INSTRUCTION_LIMIT, SYSCALL_LIMIT};
 use crate::load::Subject;
 use crate::peer::Peer;
 use crate::results::Results;
-use crate::scenario::{C_API, ENTRIES, ENTRY, ENTRY_CHAIN, IDLE_CHAIN, NATIVE_MODULE, R1, READ};
+use crate::scenario::{
+    C_API, ENTRIES, ENTRY, ENTRY_CHAIN, ENTRY_MACHINES, IDLE_CHAIN, IDLE_MACHINES, NATIVE_MODULE, R1, READ,
+};
 use crate::shape::READS;
 use crate::stall::{self, StallSubject};
 
@@ -192,6 +194,7 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
         by_c_api,
         operation("CPU of a header read", ENTRY, READ, READS, 35.0),
         operation("CPU of an entry into a script", IDLE_CHAIN, ENTRY_CHAIN, ENTRIES, 60.0),
+        operation("CPU of an entry into one of twenty machines", IDLE_MACHINES, ENTRY_MACHINES, ENTRIES, 60.0),
         plugin("CPU that a Wasm module in C adds that does nothing", passthrough, "Wasm, C", 0.6),
         plugin("CPU that a Wasm module in Go adds that does nothing", passthrough, "Wasm, Go", 1.5),
         plugin("CPU that a Go filter adds that does nothing", passthrough, "Go filter", 1.5),
@@ -302,7 +305,8 @@ mod tests {
         assert_eq!(added("CPU with 100 body reads by the SDK, of the same by Lua's C API"), Some(12.0 / 14.0));
         assert_eq!(added("CPU of a header read"), Some(1.0), "a microsecond for a thousand");
         assert_eq!(added("CPU of an entry into a script"), Some(25.0), "a microsecond for forty");
-        assert_eq!(verdicts.iter().filter(|verdict| verdict.measured.is_some()).count(), 12);
+        assert_eq!(added("CPU of an entry into one of twenty machines"), Some(25.0), "the same");
+        assert_eq!(verdicts.iter().filter(|verdict| verdict.measured.is_some()).count(), 13);
     }
 
     #[test]
