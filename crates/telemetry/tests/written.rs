@@ -20,9 +20,8 @@ fn a_statistic_that_nobody_writes_is_not_stored() {
     assert!(declared.len() > 400, "{}", declared.len());
     let all = sources(&crates).into_iter().map(|text| without_declarations(&text));
     let all: Vec<Source> = all.filter(|text| text.contains("::")).map(Source::new).collect();
-    let written = |(set, name, shown): &Stat| {
-        all.iter().any(|source| source.uses(set, name) || source.counts_by_name(shown))
-    };
+    let written =
+        |(set, name, shown): &Stat| all.iter().any(|source| source.uses(set, name) || source.counts_by_name(shown));
     let lying: Vec<_> = declared.iter().filter(|stat| !written(stat)).collect();
     assert!(lying.is_empty(), "stored, shown and never written: {lying:#?}");
 }

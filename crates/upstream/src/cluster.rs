@@ -430,6 +430,23 @@ mod tests {
     }
 
     #[test]
+    fn panics_that_nobody_has_counted_yet_outlive_a_change_of_health() {
+        let random = Random::new(1);
+        let endpoints: Vec<_> = (1..=4).map(|port| endpoint(port, 0, EndpointHealth::Healthy)).collect();
+        let cluster = Cluster::<u32>::new(Balancing::default(), checked(false), &Endpoints(endpoints.clone()), &random);
+        let pick = |count: u32| (0..count).for_each(|_| drop(cluster.pick(&random)));
+        pick(3);
+        cluster.set_health(&endpoints[0], Health::default(), &random);
+        pick(2);
+        for endpoint in &endpoints {
+            cluster.set_health(endpoint, Health::default(), &random);
+        }
+        pick(1);
+        assert_eq!(cluster.take_panics(), 5);
+        assert_eq!(cluster.take_panics(), 0);
+    }
+
+    #[test]
     fn traffic_follows_the_checks_and_panics_when_too_few_pass() {
         let random = Random::new(1);
         let all: Vec<_> = (1..=4).map(|port| endpoint(port, 0, EndpointHealth::Healthy)).collect();

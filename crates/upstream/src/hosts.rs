@@ -34,6 +34,8 @@ pub(crate) struct HostSet<C> {
     routing: Option<Rc<Routing>>,
     /// Of which hosts these are a part, where weights of localities go by that.
     whole: Option<Rc<[Rc<Host<C>>]>>,
+    /// Picks among hosts that are not all well, of arrangements before this one: nobody asked for them yet.
+    earlier_panics: Cell<u64>,
 }
 
 #[derive(Debug)]
@@ -111,6 +113,7 @@ impl<C> HostSet<C> {
             zoning,
             routing: None,
             whole: None,
+            earlier_panics: Cell::new(0),
         }
     }
 
@@ -176,8 +179,9 @@ impl<C> HostSet<C> {
     }
 
     pub(crate) fn take_panics(&self) -> u64 {
-        let Some(spread) = &self.spread else { return 0 };
-        spread.panics.take() + spread.subsets.as_ref().map_or(0, Subsets::take_panics)
+        let of_spread =
+            |spread: &Spread<C>| spread.panics.take() + spread.subsets.as_ref().map_or(0, Subsets::take_panics);
+        self.earlier_panics.take() + self.spread.as_deref().map_or(0, of_spread)
     }
 
     pub(crate) fn take_subset_counts(&self) -> Option<SubsetCounts> {
@@ -224,6 +228,7 @@ impl<C> HostSet<C> {
 
     /// Works out who gets traffic.
     pub(crate) fn arrange(&mut self, balancing: &Balancing, rules: &HealthRules, random: &Random) {
+        self.earlier_panics.set(self.take_panics());
         let before = self.spread.take();
         self.others.take();
         if let (Some(home), None) = (self.home.as_ref().filter(|home| home.is_known()), &self.zoning) {

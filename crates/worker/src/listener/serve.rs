@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use postrider_filter_api::Moment;
 use postrider_model::{Address, ScaledTimer};
-use postrider_telemetry::stats::sets::{
-    count_agreed, listener as stat, listener_ssl, listener_worker as worker_stat,
-};
+use postrider_telemetry::stats::sets::{count_agreed, listener as stat, listener_ssl, listener_worker as worker_stat};
 use postrider_tls::rustls::sign::CertifiedKey;
 use postrider_tls::{ServerTls, rustls};
 
