@@ -108,10 +108,11 @@ fn folders_give_values_and_are_read_again_when_they_are_swapped() {
     symlink("v2", root.join("next")).unwrap();
     std::fs::rename(root.join("next"), &current).unwrap();
     wait_until("the new values are in force", || status() == [201, 201]);
+    // Workers have them a moment before they are shown.
+    wait_until("both layers are shown", || proxy.admin_json("/runtime")["layers"] == json!(["base", "over"]));
     let shown = proxy.admin_json("/runtime");
-    assert_eq!(shown["layers"], json!(["base", "over"]));
     assert_eq!(shown["entries"]["some.share"], json!({"final_value": " 100", "layer_values": [" 100", ""]}));
-    assert_eq!(proxy.stats().value("runtime.override_dir_exists"), 1);
+    proxy.wait_stat("runtime.override_dir_exists", 1);
 }
 
 #[test]
