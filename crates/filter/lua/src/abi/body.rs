@@ -1,12 +1,14 @@
 //! Bodies, and how far a message has come.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_double, c_int};
 
+use postrider_filter_api::Stream;
 use postrider_http::HeaderId;
 
 use super::text::{put, take};
 use super::turn::with_stream;
 use super::{NONE, NOT_HERE, OK, Side, Text};
+use crate::script::Script;
 
 /// The body of the answer to the last call.
 const ANSWER: c_int = 2;
@@ -25,28 +27,52 @@ const TRAILERS: c_int = 16;
 /// The body has begun to pass without being held as a whole.
 const STREAMED: c_int = 32;
 
-/// What is held of the request's (0) or response's (1) body, or the body of a call's answer (2). `out` is written in every
-/// case: objects of scripts are tables, so one may ask for what is none of these and look at `out` all the same.
+/// What is held of the request's (0) or response's (1) body, or the body of a call's answer (2).
+fn held<'a>(side: c_int, stream: &'a Stream<'_>, script: &'a Script) -> Option<&'a [u8]> {
+    Some(match side {
+        0 => stream.request_body.bytes(),
+        1 => stream.response_body.bytes(),
+        ANSWER => match script.answer() {
+            Some(Ok(answer)) => &answer.body,
+            _ => &[],
+        },
+        _ => return None,
+    })
+}
+
+/// All that is held.
 pub(super) unsafe extern "C" fn get(side: c_int, out: *mut Text) -> c_int {
-    let code = with_stream(|stream, _, script| {
-        let bytes: &[u8] = match side {
-            0 => stream.request_body.bytes(),
-            1 => stream.response_body.bytes(),
-            ANSWER => match script.answer() {
-                Some(Ok(answer)) => &answer.body,
-                _ => &[],
-            },
-            _ => return NOT_HERE,
-        };
+    with_stream(|stream, _, script| {
+        let Some(bytes) = held(side, stream, script) else { return NOT_HERE };
         // SAFETY: the SDK passes a place of its own.
         unsafe { put(out, bytes) };
         if bytes.is_empty() { NONE } else { OK }
+    })
+}
+
+/// How many bytes are held. Objects of scripts are tables, so one may ask for what is no body at all: 0.
+pub(super) unsafe extern "C" fn length(side: c_int) -> c_double {
+    let mut length = 0;
+    with_stream(|stream, _, script| {
+        length = held(side, stream, script).unwrap_or_default().len();
+        OK
     });
-    if code == NOT_HERE {
-        // SAFETY: as above.
-        unsafe { put(out, &[]) };
-    }
-    code
+    length as c_double
+}
+
+/// Some of what is held; [`NONE`] where it is less than that. What is no number is refused, too.
+pub(super) unsafe extern "C" fn part(side: c_int, index: c_double, length: c_double, out: *mut Text) -> c_int {
+    with_stream(|stream, _, script| {
+        let bytes = held(side, stream, script).unwrap_or_default();
+        if !(index >= 0.0 && length >= 0.0 && index + length <= bytes.len() as c_double) {
+            return NONE;
+        }
+        let (start, length) = (index as usize, length as usize);
+        let Some(part) = bytes.get(start..start + length) else { return NONE };
+        // SAFETY: the SDK passes a place of its own.
+        unsafe { put(out, part) };
+        OK
+    })
 }
 
 /// Replaces what is held. While the head is held as well its `content-length` follows.

@@ -19,6 +19,8 @@ typedef struct {
   int (*fields_clear)(int map);
   int (*set_reason)(const char *text, size_t n);
   int (*body_get)(int side, pr_str *out);
+  double (*body_length)(int side);
+  int (*body_part)(int side, double index, double length, pr_str *out);
   int (*body_set)(int side, const char *bytes, size_t n);
   int (*flow)(int side);
   int (*respond_begin)(int status);

@@ -1,8 +1,8 @@
 -- Bodies: all of one, its pieces, and the trailers behind it.
 local border, kit = ...
 local api, ctx, out, str = border.api, border.context, border.out, border.string
-local body_get, body_set, flow = api.body_get, api.body_set, api.flow
-local type, error, tonumber, setmetatable = type, error, tonumber, setmetatable
+local body_length, body_part, body_set, flow = api.body_length, api.body_part, api.body_set, api.flow
+local type, error, setmetatable = type, error, setmetatable
 local band, wait = require("bit").band, border.wait
 local text, integer, dead = kit.text, kit.integer, kit.dead
 local COMPLETE, ENDED, TRAILERS, STREAMED = border.COMPLETE, border.ENDED, border.TRAILERS, border.STREAMED
@@ -18,25 +18,32 @@ end
 
 function Buffer:length()
   if self[TURN] ~= ctx.turn then dead(self, Buffer, "length") end
-  body_get(self[SIDE], out)
-  return tonumber(out.n)
+  return body_length(self[SIDE])
 end
+
+-- The beginning of a body as it was read last, and in which turn: within one turn only setBytes() changes a body. A text above
+-- this size is not kept.
+local LARGE = 65536
+local read, read_side, read_turn = "", 0, 0
 
 function Buffer:getBytes(index, length)
   if self[TURN] ~= ctx.turn then dead(self, Buffer, "getBytes") end
   if type(index) ~= "number" or index % 1 ~= 0 then index = integer(index, 1, "getBytes") end
   if type(length) ~= "number" or length % 1 ~= 0 then length = integer(length, 2, "getBytes") end
-  body_get(self[SIDE], out)
-  -- Written so that what is no number at all (0/0) is refused, too.
-  if not (index >= 0 and length >= 0 and index + length <= tonumber(out.n)) then
+  local side = self[SIDE]
+  if index == 0 and read_turn == ctx.turn and read_side == side and length == #read then return read end
+  if body_part(side, index, length, out) ~= 0 then
     error("index/length must be >= 0 and (index + length) must be <= buffer size", 2)
   end
-  return str(out.p + index, length)
+  local bytes = str(out.p, out.n)
+  if index == 0 and length <= LARGE then read, read_side, read_turn = bytes, side, ctx.turn end
+  return bytes
 end
 
 function Buffer:setBytes(bytes)
   if self[TURN] ~= ctx.turn then dead(self, Buffer, "setBytes") end
   if type(bytes) ~= "string" then bytes = text(bytes, 1, "setBytes") end
+  read_turn = 0
   body_set(self[SIDE], bytes, #bytes)
   return #bytes
 end
@@ -49,7 +56,7 @@ function kit.body(side, known, always_wrap)
     error("cannot call body() after body streaming has started", 3)
   end
   if band(at, COMPLETE + ENDED) == 0 then wait(WAIT_BODY) end
-  if always_wrap or known or body_get(side, out) == 0 then return buffer(side) end
+  if always_wrap or known or body_length(side) ~= 0 then return buffer(side) end
 end
 
 local function next_chunk(side)

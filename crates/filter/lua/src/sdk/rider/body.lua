@@ -1,8 +1,9 @@
 -- Bodies. The second SDK hands out texts in hooks of their own; the first waits, and hands out an object.
 local border = ...
 local api, ctx, out, str, envoy = border.api, border.context, border.out, border.string, border.envoy
-local body_get, body_set, flow, keep = api.body_get, api.body_set, api.flow, api.keep
-local type, error, tonumber, floor = type, error, tonumber, math.floor
+local body_get, body_length, body_part = api.body_get, api.body_length, api.body_part
+local body_set, flow, keep = api.body_set, api.flow, api.keep
+local type, error, floor = type, error, math.floor
 local band = bit.band
 local COMPLETE, BODYLESS, RELEASED, STREAMED = border.COMPLETE, border.BODYLESS, border.RELEASED, border.STREAMED
 
@@ -38,21 +39,16 @@ local function install(to, map)
 
   -- The body as an object: one serves all streams, since it always means the current one's.
   local buffer = {}
-  function buffer.length()
-    body_get(map, out)
-    return tonumber(out.n)
-  end
+  function buffer.length() return body_length(map) end
   -- `index` counts from 0.
   function buffer.getBytes(_, index, length)
     if type(index) ~= "number" or type(length) ~= "number" then error("index and length must be numbers", 2) end
     index, length = floor(index), floor(length)
-    body_get(map, out)
-    local size = tonumber(out.n)
-    if not (index >= 0 and length >= 0 and index + length <= size) then
+    if index == 0 and length == body_length(map) then return read() or "" end
+    if body_part(map, index, length, out) ~= 0 then
       error("index/length must be >= 0 and (index + length) must be <= buffer size", 2)
     end
-    if index == 0 and length == size then return read() or "" end
-    return str(out.p + index, length)
+    return str(out.p, out.n)
   end
   function buffer.setBytes(_, bytes) return set(bytes) end
 
@@ -73,7 +69,7 @@ local function install(to, map)
     if ctx.side ~= map then error("the body of the other message cannot be read here", 3) end
     local known = band(flow(map), COMPLETE) ~= 0
     -- A message without a body may have been given one.
-    if (not wait_for_body("get_body", 4) or not known) and body_get(map, out) ~= 0 then return nil end
+    if (not wait_for_body("get_body", 4) or not known) and body_length(map) == 0 then return nil end
     return buffer
   end
 
