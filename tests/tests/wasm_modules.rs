@@ -180,8 +180,8 @@ fn a_start_does_not_wait_for_the_optimizing_compiler() {
     assert_eq!((site.get("/", known).status, site.get("/", "").status), (200, 401));
     let mut under_way = RawClient::connect(site.proxy.address("http"));
     under_way.send(format!("POST /slow HTTP/1.1\r\nhost: test\r\n{known}content-length: 4\r\n\r\nab"));
-    // A build for debugging takes its time.
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    // A build for debugging takes its time, and so does a busy machine: who makes the better code makes way for everybody.
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(300);
     while std::time::Instant::now() < patience && is_quick(&site) {
         assert_eq!((site.get("/", known).status, site.get("/", "").status), (200, 401));
     }
