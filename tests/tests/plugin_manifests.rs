@@ -1,7 +1,7 @@
 //! Plugins that the admin interface brings, and what hosts of the short form say about plugins.
 
 use postrider_tests::kit::proxy::{Launch, accepted};
-use postrider_tests::kit::{Origin, Proxy, RawClient, Response, TempDir, wait_until};
+use postrider_tests::kit::{Gate, Origin, Proxy, RawClient, Response, TempDir, wait_until};
 use postrider_tests::load::Load;
 use postrider_tests::plugins::{config, everything, manifest};
 use postrider_tests::registry::{Shelf, sha256};
@@ -25,9 +25,13 @@ fn of(word: &str) -> String {
 
 /// Changes a plugin.
 fn change(proxy: &Proxy, method: &str, plugin: &str, body: &str, fields: &str) -> Response {
+    RawClient::once(proxy.admin_address(), asking(method, plugin, body, fields)).unwrap()
+}
+
+fn asking(method: &str, plugin: &str, body: &str, fields: &str) -> String {
     let length = body.len();
     let head = format!("{method} /plugins/{plugin} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n{fields}");
-    RawClient::once(proxy.admin_address(), format!("{head}content-length: {length}\r\n\r\n{body}")).unwrap()
+    format!("{head}content-length: {length}\r\n\r\n{body}")
 }
 
 fn put(proxy: &Proxy, plugin: &str, body: &str) -> Response {
@@ -260,6 +264,35 @@ fn a_manifests_code_from_elsewhere_is_fetched_before_the_answer() {
     shelf.put("/p.lua", marking("away"));
     let answer = put(&proxy, "p", &text);
     assert_eq!((answer.status, mark(&proxy, "test", "/").as_str()), (200, "away"), "{}", answer.text());
+}
+
+#[test]
+fn the_process_ends_while_a_manifests_code_is_still_to_come() {
+    if !postrider_only() {
+        return;
+    }
+    let (directory, origin, cache) = (TempDir::new(), Origin::echo("a"), TempDir::new());
+    let (asked, over) = (Gate::default(), Gate::default());
+    let (asks, ends) = (asked.clone(), over.clone());
+    let shelf = Origin::start(move |connection| {
+        if connection.request().is_some() {
+            asks.open();
+            ends.wait();
+        }
+    });
+    let file = short(&directory, &origin, "routes: [{ to: \"ORIGIN\" }]\n");
+    let folder = cache.path().join("code").to_string_lossy().into_owned();
+    let environment = vec![("POSTRIDER_CODE_CACHE".to_owned(), folder)];
+    let mut proxy = Proxy::start_file(directory, file, Launch { environment, ..Launch::default() });
+    let remote = json!({"url": format!("http://{}/p.lua", shelf.address), "sha256": sha256(marking("never"))});
+    let text = json!({"runtime": "rider", "code": {"remote": remote}}).to_string();
+    let mut operator = RawClient::connect(proxy.admin_address());
+    operator.send(asking("PUT", "p", &text, ""));
+    asked.wait();
+    proxy.signal("TERM");
+    assert!(proxy.wait_exit().success());
+    over.open();
+    assert!(!proxy.stderr().contains("did not come"), "{}", proxy.stderr());
 }
 
 #[test]

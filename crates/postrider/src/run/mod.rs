@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use postrider_admin::{Control, Drain, PluginRefused, Server, ServerState};
+use postrider_admin::{Control, Drain, Server, ServerState};
 use postrider_overload::Overload;
 use postrider_telemetry::Registry;
 use postrider_telemetry::access_log::LogWriter;
@@ -258,7 +258,17 @@ impl Process<'_> {
                     }
                     Some(Order::WatchRoutes(time)) => self.state.fleet.watch_routes(time).await,
                     Some(Order::ChangePlugin(plugin, manifest, done)) => {
-                        let changed = self.change_plugin(plugin, manifest, &mut watch).await;
+                        let change = self.loader.change_plugin(plugin, manifest, self.state, self.logs);
+                        // Code from elsewhere may be long in coming; whoever wants the process to end does not wait for it.
+                        let changed = tokio::select! {
+                            changed = change => changed,
+                            _ = self.signals.terminate.recv() => return self.finish().await,
+                            _ = self.signals.interrupt.recv() => return self.finish().await,
+                        };
+                        if changed.is_ok() {
+                            self.follow_files(&mut watch);
+                            self.follow_settings();
+                        }
                         let _ = done.try_send(changed);
                     }
                     Some(Order::FailHealth(fails)) => self.state.fleet.fail_health(fails).await,
@@ -295,19 +305,6 @@ impl Process<'_> {
         watch: &mut Option<FileWatch>,
     ) -> Result<(), String> {
         self.loader.modify(changes, self.state, self.logs).await?;
-        self.follow_files(watch);
-        self.follow_settings();
-        Ok(())
-    }
-
-    /// See [`Loader::change_plugin`].
-    async fn change_plugin(
-        &mut self,
-        plugin: String,
-        manifest: Option<String>,
-        watch: &mut Option<FileWatch>,
-    ) -> Result<(), PluginRefused> {
-        self.loader.change_plugin(plugin, manifest, self.state, self.logs).await?;
         self.follow_files(watch);
         self.follow_settings();
         Ok(())
