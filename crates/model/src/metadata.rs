@@ -20,6 +20,23 @@ pub struct Packed {
     pub bytes: Arc<[u8]>,
 }
 
+/// A piece of what a message says, for whoever does not know its type.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Part {
+    Bool(bool),
+    /// Any number, and that of an enumeration's value.
+    Number(f64),
+    /// Text or bytes.
+    Bytes(Vec<u8>),
+    /// So many values follow.
+    List(usize),
+    /// So many pairs follow, each a key and a value: the fields of a message that are set, or the entries of a map.
+    Map(usize),
+}
+
+/// What a message says, from front to back. `None` when its type is not known, or the bytes are none of that type.
+pub type Unpack = fn(&Packed) -> Option<Vec<Part>>;
+
 impl Metadata {
     pub const NONE: Metadata = Metadata { maps: Vec::new(), typed: Vec::new() };
 

@@ -196,6 +196,7 @@ pub fn filters() -> Registry {
     let mut registry = Registry::default();
     postrider_filter_native::register(&mut registry);
     postrider_filter_lua::register(&mut registry);
+    postrider_filter_lua::read_messages_with(postrider_config_envoy::unpack);
     #[cfg(feature = "modules")]
     postrider_filter_module::register(&mut registry);
     #[cfg(not(feature = "modules"))]

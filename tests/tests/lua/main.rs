@@ -4,6 +4,7 @@ mod bodies;
 mod calls;
 mod choices;
 mod handles;
+mod messages;
 mod scopes;
 mod scripts;
 mod site;

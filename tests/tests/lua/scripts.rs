@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use postrider_tests::kit::config::router;
-use postrider_tests::kit::proxy::{Launch, binary};
+use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Config, Origin, Proxy, Request, net};
 use postrider_tests::postrider_only;
 use serde_json::{Value, json};
 
-use crate::site::{PER_ROUTE, lua};
+use crate::site::{PER_ROUTE, beside, lua};
 
 /// The filter's name: that of its metadata, too.
 const FILTER: &str = "lua";
@@ -200,14 +200,8 @@ fn scripts_see_the_same_in_both_proxies() {
     if !postrider_only() {
         return;
     }
-    let envoy = Launch::envoy().unwrap_or_else(|| {
-        panic!(
-            "Envoy 1.40 is needed to compare with: set ENVOY_BIN, or let `make test` install it into target/tools/envoy"
-        )
-    });
     let scripts = scripts();
-    let theirs = run(envoy, &scripts);
-    let ours = run(Launch { binary: Some(binary().to_owned()), ..Launch::default() }, &scripts);
+    let [theirs, ours] = beside().map(|launch| run(launch, &scripts));
     let mut used = vec![false; ALLOWED.len()];
     let mut wrong = String::new();
     for (script, theirs) in &theirs {

@@ -1,6 +1,7 @@
 //! A proxy with one script for each route, and what comes of a request to it.
 
 use postrider_tests::kit::config::{extension, router};
+use postrider_tests::kit::proxy::{Launch, binary};
 use postrider_tests::kit::{Config, Origin, Proxy, Request, Response};
 use serde_json::{Value, json};
 
@@ -10,6 +11,16 @@ pub const PER_ROUTE: &str = "type.googleapis.com/envoy.extensions.filters.http.l
 /// The filter with these fields.
 pub fn lua(fields: Value) -> Value {
     extension(NAME, "filters.http.lua.v3.Lua", fields)
+}
+
+/// How Envoy is started, and how Postrider is, for what is compared.
+pub fn beside() -> [Launch; 2] {
+    let envoy = Launch::envoy().unwrap_or_else(|| {
+        panic!(
+            "Envoy 1.40 is needed to compare with: set ENVOY_BIN, or let `make test` install it into target/tools/envoy"
+        )
+    });
+    [envoy, Launch { binary: Some(binary().to_owned()), ..Launch::default() }]
 }
 
 /// A chain of filters before the router, and routes to `origin`.

@@ -6,7 +6,7 @@
 //! What it must never do: keep a pool alive. A pool is megabytes and only needed while a configuration is loaded or
 //! printed; whoever asks for one drops it (and every message made from it) afterwards.
 //!
-//! Who calls it: the Envoy dialect's loader.
+//! Who calls it: the Envoy dialect's loader, and its `unpack`, which keeps the small pools of a few types.
 
 use std::collections::BTreeSet;
 

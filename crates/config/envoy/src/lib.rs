@@ -38,7 +38,7 @@
 //! # What it must never do
 //!
 //! Keep descriptors alive: every [`Message`] holds the descriptor pool it was made from (megabytes), so the bootstrap is
-//! dropped once it is lowered.
+//! dropped once it is lowered. [`unpack()`] alone keeps those of the few types that scripts look at.
 
 mod coverage;
 pub mod doctor;
@@ -57,6 +57,7 @@ mod request;
 mod runtime;
 mod time;
 pub mod tree;
+mod unpack;
 mod wire;
 pub mod write;
 
@@ -69,3 +70,4 @@ pub use outcome::{Outcome, load};
 pub use reader::{AnyReader, Element, Reader};
 pub use request::take_message;
 pub use runtime::{Runtime, RuntimeOptions};
+pub use unpack::unpack;

@@ -32,6 +32,7 @@ mod view;
 mod vm;
 mod watchdog;
 
+pub use abi::read_messages_with;
 pub use config::register;
 pub use file_log::reopen_logs;
 

@@ -14,6 +14,7 @@ mod digest;
 mod exported;
 mod facts;
 mod fields;
+mod messages;
 mod metrics;
 mod scan;
 mod signature;
@@ -26,6 +27,7 @@ mod values;
 
 pub(crate) use call::CallRequest;
 pub(crate) use choice::Choice;
+pub use messages::read_messages_with;
 pub(crate) use table::TABLE;
 pub(crate) use text::Text;
 pub(crate) use turn::{Context, Scratch, Side, Turn};

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_double, c_int};
 
 use super::values::Plain;
 use super::{
-    Text, blake, body, call, choice, codec, digest, facts, fields, metrics, scan, signature, sponge, tls, values,
+    Text, blake, body, call, choice, codec, digest, facts, fields, messages, metrics, scan, signature, sponge, tls,
+    values,
 };
 
 type Bytes = *const c_char;
@@ -45,6 +46,8 @@ pub(crate) struct Table {
     keep: unsafe extern "C" fn() -> c_int,
     value_get: unsafe extern "C" fn(c_int, Bytes, usize, Bytes, usize, *mut Plain) -> c_int,
     value_set: unsafe extern "C" fn(c_int, Bytes, usize, Bytes, usize, c_int, c_double, Bytes, usize) -> c_int,
+    message_load: unsafe extern "C" fn(c_int, Bytes, usize) -> c_int,
+    message_next: unsafe extern "C" fn(*mut Plain) -> c_int,
     namespace: unsafe extern "C" fn(c_int, c_int, *mut Text) -> c_int,
     route_config_id: unsafe extern "C" fn() -> c_double,
     check_schema: unsafe extern "C" fn(Bytes, usize, Bytes, usize, *mut Text) -> c_int,
@@ -114,6 +117,8 @@ pub(crate) static TABLE: Table = Table {
     keep: facts::keep,
     value_get: values::get,
     value_set: values::set,
+    message_load: messages::load,
+    message_next: messages::next,
     namespace: values::namespace,
     route_config_id: values::route_config_id,
     check_schema: values::check_schema,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::ptr;
 
 use postrider_filter_api::{LocalReply, Stream};
+use postrider_model::Part;
 
 use super::{CallRequest, NOT_HERE};
 use crate::plugin::Plugin;
@@ -52,6 +53,8 @@ pub(crate) struct Scratch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) reply: Option<Box<LocalReply>>,
     pub(crate) call: CallRequest,
+    /// What a script has not yet seen of a message.
+    pub(crate) parts: std::vec::IntoIter<Part>,
     /// Files that `require` loaded while the script was loaded.
     pub(crate) required: Vec<PathBuf>,
 }

@@ -18,10 +18,9 @@ const FILTER_CONTEXT: c_int = 3;
 const BASE_CONFIG: c_int = 4;
 const ROUTE_CONFIG: c_int = 5;
 const FILTER_STATE: c_int = 6;
-const CONNECTION: c_int = 7;
-const CONNECTION_BYTES: c_int = 8;
+pub(super) const CONNECTION: c_int = 7;
 /// A route's in Envoy's dialect, whose namespace may also be the one that all filters for Lua know.
-const ROUTE_OR_USUAL: c_int = 9;
+const ROUTE_OR_USUAL: c_int = 8;
 
 /// The namespace in which the method `metadata` also looks.
 const USUAL_NAME: &str = "envoy.filters.http.lua";
@@ -29,9 +28,9 @@ const USUAL_NAME: &str = "envoy.filters.http.lua";
 /// `pr_value`: a value that is not a table is here, a table as JSON in `text`.
 #[repr(C)]
 pub(crate) struct Plain {
-    kind: c_int,
-    number: c_double,
-    text: Text,
+    pub(super) kind: c_int,
+    pub(super) number: c_double,
+    pub(super) text: Text,
 }
 
 impl Plain {
@@ -42,11 +41,11 @@ impl Plain {
 }
 
 /// Kinds of [`Plain`], and of what [`set`] takes.
-const BOOL: c_int = 1;
-const NUMBER: c_int = 2;
+pub(super) const BOOL: c_int = 1;
+pub(super) const NUMBER: c_int = 2;
 pub(super) const STRING: c_int = 3;
-const LIST: c_int = 4;
-const MAP: c_int = 5;
+pub(super) const LIST: c_int = 4;
+pub(super) const MAP: c_int = 5;
 
 fn find<'t>(turn: &'t Turn<'_, '_>, which: c_int, namespace: &str, key: &str) -> Option<&'t Value> {
     let of = |metadata: &'t postrider_model::Metadata| match key {
@@ -90,13 +89,6 @@ fn find<'t>(turn: &'t Turn<'_, '_>, which: c_int, namespace: &str, key: &str) ->
     }
 }
 
-/// A value of the connection's metadata as the bytes that it was made of, which need not be a text.
-fn bytes_of_connection<'t>(turn: &'t Turn<'_, '_>, namespace: &str, key: &str) -> Option<&'t [u8]> {
-    let noted = turn.stream.as_ref()?.info.connection.as_ref()?;
-    let found = noted.bytes.iter().find(|(of, name, _)| of == namespace && name == key);
-    found.map(|(_, _, bytes)| bytes.as_slice())
-}
-
 /// One value; the whole map of the namespace for an empty key.
 pub(super) unsafe extern "C" fn get(
     which: c_int,
@@ -116,10 +108,6 @@ pub(super) unsafe extern "C" fn get(
         let mut bytes = std::mem::take(&mut turn.scratch.bytes);
         bytes.clear();
         let plain = match find(turn, which, namespace, key) {
-            None if which == CONNECTION_BYTES => bytes_of_connection(turn, namespace, key).map(|found| {
-                bytes.extend_from_slice(found);
-                (STRING, 0.0)
-            }),
             None | Some(Value::Null) => None,
             Some(Value::Bool(value)) => Some((BOOL, f64::from(u8::from(*value)))),
             Some(Value::Number(number)) => Some((NUMBER, *number)),

@@ -41,6 +41,8 @@ typedef struct {
   int (*keep)(void);
   int (*value_get)(int which, const char *ns, size_t nn, const char *key, size_t kn, pr_value *out);
   int (*value_set)(int which, const char *ns, size_t nn, const char *key, size_t kn, int kind, double number, const char *text, size_t n);
+  int (*message_load)(int which, const char *ns, size_t nn);
+  int (*message_next)(pr_value *out);
   int (*namespace)(int which, int cursor, pr_str *out);
   double (*route_config_id)(void);
   int (*check_schema)(const char *schema, size_t sn, const char *value, size_t n, pr_str *out);
@@ -99,7 +101,7 @@ return {
 
   -- Values (`abi/values.rs`).
   ROUTE = 0, VIRTUAL_HOST = 1, DYNAMIC = 2, FILTER_CONTEXT = 3, BASE_CONFIG = 4, ROUTE_CONFIG = 5, FILTER_STATE = 6,
-  CONNECTION = 7, CONNECTION_BYTES = 8, ROUTE_OR_USUAL = 9,
+  CONNECTION = 7, ROUTE_OR_USUAL = 8,
 
   -- What a script may wait for (`script.rs`): wait(WAIT_…) comes back when it is there.
   WAIT_BODY = 1, WAIT_CHUNK = 2, WAIT_TRAILERS = 3, WAIT_CALL = 4, RESPONDED = 5,

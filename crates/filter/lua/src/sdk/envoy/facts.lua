@@ -7,9 +7,6 @@ local text, dead = kit.text, kit.dead
 
 local TURN = 1
 
--- Typed metadata comes from nowhere: nil.
-local function none() return nil end
-
 -- The client's TLS session. Numbers of `abi/tls.rs`.
 local Ssl = kit.class("SslConnection", "turn")
 local Subject = kit.class("ParsedX509Name", "turn")
@@ -125,14 +122,14 @@ for method, answer in pairs {
   virtualClusterName = function() return info(10, out) == 0 and str(out.p, out.n) or "" end,
   requestedServerName = function() return agreed(3) end,
   downstreamSslConnection = ssl,
-  dynamicTypedMetadata = none,
+  dynamicTypedMetadata = kit.typed_metadata,
   dynamicMetadata = kit.dynamic_metadata,
   filterState = kit.filter_state,
 } do
-  Info[method] = function(self)
+  Info[method] = function(self, argument)
     if self[TURN] ~= ctx.turn then dead(self, Info, method) end
     -- Not a tail call: LuaJIT gives up on a trace with many of them.
-    local value = answer()
+    local value = answer(argument)
     return value
   end
 end

@@ -72,7 +72,9 @@ function kit.facade(name, methods)
   for method, make in pairs(methods) do
     class[method] = function(self, argument)
       if self[1] ~= ctx.turn then dead(self, class, method) end
-      return make(argument)
+      -- Not a tail call: an error names the caller of the method.
+      local value = make(argument)
+      return value
     end
   end
   return function() return setmetatable({ ctx.turn }, class) end

@@ -202,19 +202,32 @@ function Connection:__pairs()
   return iterator, nil, nil
 end
 
--- The same values as the bytes that they were made of: `TlvsMetadata` of the PROXY protocol.
-function kit.connection_typed_metadata(name)
-  if type(name) ~= "string" then name = text(name, 1, "dynamicTypedMetadata") end
-  if value_get(border.CONNECTION, name, #name, "", 0, value) ~= 0 then return nil end
-  local all, found = taken(), nil
-  for key in pairs(all) do
-    if value_get(border.CONNECTION_BYTES, name, #name, key, #key, value) == 0 then
-      found = found or { typed_metadata = {} }
-      found.typed_metadata[key] = taken()
-    end
+-- Messages: tables of the fields that are set, under the names of their types.
+local message_load, message_next = api.message_load, api.message_next
+
+local function part()
+  message_next(value)
+  local kind = value.kind
+  if kind == STRING then return str(value.text.p, value.text.n) end
+  if kind == NUMBER then return value.number end
+  if kind == BOOL then return value.number ~= 0 end
+  local table, count = {}, value.number
+  for i = 1, count do
+    local key = kind == LIST and i or part()
+    table[key] = part()
   end
-  return found
+  return table
 end
+
+local function message(which, name)
+  if type(name) ~= "string" then name = text(name, 1, "dynamicTypedMetadata", 4) end
+  if message_load(which, name, #name) ~= 0 then return nil end
+  local whole = part()
+  return whole
+end
+
+function kit.typed_metadata(name) return message(border.DYNAMIC, name) end
+function kit.connection_typed_metadata(name) return message(border.CONNECTION, name) end
 
 -- What objects are made by.
 local FACTORIES = {
