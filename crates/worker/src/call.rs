@@ -10,6 +10,7 @@ mod feed;
 pub(crate) mod frame;
 pub(crate) mod grpc;
 pub(crate) mod target;
+mod traced;
 mod underway;
 
 use std::cell::Cell;
@@ -18,7 +19,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, CallOpen, CallPipe, CallStream, Heard};
+use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, CallOpen, CallPipe, CallStream, Flags, Heard};
 use postrider_http::{BodyFraming, HeaderId, RequestHead, Version};
 use postrider_model::{Priority, UpstreamProtocol};
 use postrider_telemetry::Block;
@@ -33,6 +34,7 @@ pub(crate) use again::start as start_with_retries;
 use attempt::{Attempt, Broken};
 pub(crate) use copy::{Copied, CopyRecord};
 pub(crate) use feed::{Feed, Feeder};
+use traced::CallSpan;
 use underway::Underway;
 
 /// Sends `call` to `cluster`.
@@ -56,7 +58,7 @@ pub(crate) fn open(worker: Rc<Worker>, cluster: Rc<Cluster>, open: CallOpen) -> 
     let pipe = Rc::new(CallPipe::new(body, ended, wake));
     let piped = Piped { pipe: pipe.clone(), framing };
     let task = tokio::task::spawn_local(async move {
-        let outcome = ask(&worker, &cluster, &head, Payload::Piped(&piped), timeout).await;
+        let outcome = ask(&worker, &cluster, &head, Payload::Piped(&piped), timeout, None).await;
         piped.pipe.deliver(Heard::Ended(outcome.map(drop)));
     });
     CallStream::new(pipe, CallHandle::new(move || task.abort()))
@@ -73,7 +75,7 @@ pub(crate) fn mirror(
     worker.count_call();
     tokio::task::spawn_local(async move {
         // Whether it went well, the cluster's counters tell.
-        let outcome = ask(&worker, &cluster, &head, Payload::Fed(&copied), timeout).await;
+        let outcome = ask(&worker, &cluster, &head, Payload::Fed(&copied), timeout, None).await;
         if let Some(record) = &copied.record {
             record.end(&head, outcome.as_ref().ok().map(|answer| &answer.trailers));
         }
@@ -81,8 +83,13 @@ pub(crate) fn mirror(
 }
 
 async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) {
-    let Call { head, body, timeout, done, .. } = call;
-    done(ask(&worker, &cluster, &head, Payload::Whole(&body), timeout).await);
+    let Call { mut head, body, timeout, trace, done, .. } = call;
+    let span = trace.map(|trace| CallSpan::begin(&trace, &worker, &cluster, &mut head));
+    let outcome = ask(&worker, &cluster, &head, Payload::Whole(&body), timeout, span.as_ref()).await;
+    if let Some(span) = span {
+        span.end(&outcome);
+    }
+    done(outcome);
 }
 
 /// What a request carries.
@@ -118,26 +125,26 @@ async fn ask(
     head: &RequestHead,
     body: Payload<'_>,
     timeout: Option<Duration>,
+    span: Option<&CallSpan>,
 ) -> Result<Answer, CallFailure> {
     let stats = cluster.stats(worker).clone();
-    let took = Cell::new(None);
+    let course = Course { span, ..Course::default() };
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let outcome = {
-        let (settled, lost) = (Cell::new(false), Cell::new(None));
-        let mut exchange = pin!(exchange(worker, cluster, head, body, &settled, &lost, &took));
+        let mut exchange = pin!(exchange(worker, cluster, head, body, &course));
         let outcome = match timeout {
             Some(limit) if let Payload::Piped(piped) = body => in_time(exchange.as_mut(), piped, limit).await,
             Some(limit) => tokio::time::timeout(limit, exchange.as_mut()).await.unwrap_or(Err(CallFailure::Timeout)),
             None => exchange.as_mut().await,
         };
         // A timeout is no cancellation either.
-        settled.set(true);
+        course.settled.set(true);
         outcome
     };
     if matches!(outcome, Err(CallFailure::Timeout)) {
         stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
     }
-    count_outcome(&stats, &outcome, took.get());
+    count_outcome(&stats, &outcome, course.took.get());
     outcome
 }
 
@@ -172,24 +179,48 @@ async fn in_time(
     .await
 }
 
-/// One try. Where it fails and another may go better, `lost` says what went wrong.
+/// What is known of a try while it runs, and when it was given up.
+#[derive(Default)]
+struct Course<'a> {
+    /// What became of it is known.
+    settled: Cell<bool>,
+    /// Where it fails and another may go better, what went wrong.
+    lost: Cell<Option<Reset>>,
+    /// Milliseconds from the end of the request to that of the answer.
+    took: Cell<Option<u64>>,
+    span: Option<&'a CallSpan>,
+}
+
+impl Course<'_> {
+    /// Says in the trace why there is no answer.
+    fn flag(&self, flag: Flags) {
+        if let Some(span) = self.span {
+            span.flag(flag);
+        }
+    }
+}
+
+/// One try.
 async fn exchange(
     worker: &Rc<Worker>,
     cluster: &Rc<Cluster>,
     head: &RequestHead,
     body: Payload<'_>,
-    settled: &Cell<bool>,
-    lost: &Cell<Option<Reset>>,
-    took: &Cell<Option<u64>>,
+    course: &Course<'_>,
 ) -> Result<Answer, CallFailure> {
+    let Course { settled, lost, took, span } = course;
     let stats = cluster.stats(worker).clone();
     let Some(host) = cluster.hosts.pick(&worker.random) else {
         stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
+        course.flag(Flags::NO_HEALTHY_UPSTREAM);
         return Err(CallFailure::Upstream);
     };
     let record = body.record();
     if let Some(record) = record {
         record.chosen(&host, head);
+    }
+    if let Some(span) = span {
+        span.chosen(&host);
     }
     let protocol = cluster.protocol_for(Version::Http11);
     let party = cluster.party(&host, Some(head), Caller::default);
@@ -201,9 +232,9 @@ async fn exchange(
             if let Some(record) = record {
                 record.unreached(&failure);
             }
-            lost.set(
-                (!matches!(failure, NoConnection::Overflow | NoConnection::NoPool)).then_some(Reset::ConnectFailure),
-            );
+            let is_full = matches!(failure, NoConnection::Overflow | NoConnection::NoPool);
+            course.flag(if is_full { Flags::UPSTREAM_OVERFLOW } else { Flags::UPSTREAM_CONNECTION_FAILURE });
+            lost.set((!is_full).then_some(Reset::ConnectFailure));
             CallFailure::Upstream
         })?;
         let upstream = match &underway {
@@ -213,6 +244,7 @@ async fn exchange(
                     if let Some(record) = record {
                         record.turned_away();
                     }
+                    course.flag(Flags::UPSTREAM_OVERFLOW);
                     return Err(CallFailure::Upstream);
                 };
                 underway = Some(begun);
@@ -248,6 +280,9 @@ async fn exchange(
                 }
                 host.totals.errors.set(host.totals.errors.get() + 1);
                 settled.set(true);
+                if let Some(span) = span {
+                    span.broke(reset);
+                }
                 lost.set(Some(reset));
                 return Err(CallFailure::Upstream);
             }

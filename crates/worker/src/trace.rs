@@ -12,6 +12,7 @@ use std::sync::Arc;
 use postrider_model::{HttpConnection, Tracing};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::http_tracing as stat;
+use postrider_upstream::Random;
 
 use crate::otlp::{Exporter, Rules};
 use crate::worker::Worker;
@@ -40,6 +41,11 @@ impl HttpTracing {
             exporter,
         }))
     }
+}
+
+/// The identifier of a new part of a trace: not all zeros, which would be none.
+pub(crate) fn new_span(random: &Random) -> [u8; 8] {
+    random.next().max(1).to_be_bytes()
 }
 
 /// Whether each try of a request has a span, where spans are told at all.

@@ -8,4 +8,5 @@ mod messages;
 mod scopes;
 mod scripts;
 mod site;
+mod traces;
 mod workers;

@@ -2,19 +2,21 @@
 //!
 //! What it must never do: fail or panic over bytes, which come from anybody. Workers call it.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{LazyLock, PoisonError, RwLock};
 
 use postrider_envoy_proto as schema;
 use postrider_model::{Packed, Part};
 use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, Value};
 
-/// Descriptors are kept of so many types, each with the files that it needs; those of others are made for each call.
+/// A worker keeps the descriptors of so many types, each with the files that it needs; those of others are made for each call.
 /// A configuration has one or two of them.
 const KEPT: usize = 16;
 
-/// Types that somebody has asked for: making their descriptors takes milliseconds.
-static TYPES: LazyLock<RwLock<HashMap<String, MessageDescriptor>>> = LazyLock::new(RwLock::default);
+thread_local! {
+    /// Types that somebody has asked for: making their descriptors takes milliseconds.
+    static TYPES: RefCell<HashMap<String, MessageDescriptor>> = RefCell::default();
+}
 
 /// What `message` says, under the names that its type gives to fields: see [`postrider_model::Unpack`].
 pub fn unpack(message: &Packed) -> Option<Vec<Part>> {
@@ -26,10 +28,11 @@ pub fn unpack(message: &Packed) -> Option<Vec<Part>> {
 }
 
 fn descriptor(name: &str) -> Option<MessageDescriptor> {
-    let known = TYPES.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-    known.or_else(|| {
+    TYPES.with_borrow_mut(|types| {
+        if let Some(known) = types.get(name) {
+            return Some(known.clone());
+        }
         let made = schema::known_type(name).then(|| schema::pool([name]))?.get_message_by_name(name)?;
-        let mut types = TYPES.write().unwrap_or_else(PoisonError::into_inner);
         if types.len() < KEPT {
             types.insert(name.to_owned(), made.clone());
         }

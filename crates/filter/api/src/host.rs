@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::{Format, LogFormat, Metadata, Node, NumberedOption, RateLimit, Redirect, RetryPolicy};
 
-use crate::{CallOpen, CallStream, ConnectionHandle, Dial, GrpcCall, GrpcOpen, GrpcStream, Moment, Remote, Stream};
+use crate::{
+    CallOpen, CallStream, CallTrace, ConnectionHandle, Dial, GrpcCall, GrpcOpen, GrpcStream, Moment, Remote, Stream,
+};
 
 /// The worker, as far as filters may use it.
 pub trait Host {
@@ -117,6 +119,8 @@ pub struct Call {
     pub body: Vec<u8>,
     /// From now to the end of the answer; `None` is no limit.
     pub timeout: Option<Duration>,
+    /// It has a span of its own, and its cluster is told of the trace.
+    pub trace: Option<CallTrace>,
     /// Hears the outcome once, on this worker, unless the handle was dropped before.
     pub done: Box<dyn FnOnce(Result<Answer, CallFailure>)>,
 }

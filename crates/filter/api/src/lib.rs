@@ -93,7 +93,7 @@ pub use state::State;
 pub use state_bytes::StateBytes;
 pub use surroundings::{ClusterFacts, Surroundings};
 pub use tls::{Certificates, Forwarded, TlsSession};
-pub use trace::{OpenSpan, SpanIds, Trace, TraceReason};
+pub use trace::{CallTrace, OpenSpan, SpanIds, Trace, TraceReason};
 pub use withheld::Withheld;
 
 /// The name by which the tests of filters know it.

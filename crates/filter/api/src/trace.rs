@@ -45,10 +45,23 @@ pub struct OpenSpan {
     pub is_told: Cell<bool>,
     /// A filter has the last word on that: another route changes nothing.
     pub is_settled: Cell<bool>,
+    /// What other tracers want to go on with whatever is part of it; may be empty.
+    pub state: Rc<str>,
+    /// Its status says that it failed.
+    pub failed: Cell<bool>,
     /// The last value of a name counts.
     pub tags: RefCell<Vec<(String, String)>>,
     pub events: RefCell<Vec<(SystemTime, String)>>,
     tell: Tell,
+}
+
+/// Which trace a filter's own request is part of.
+#[derive(Debug, Clone)]
+pub struct CallTrace {
+    /// It is a part of this one.
+    pub parent: Rc<OpenSpan>,
+    /// Whether it is told; as its parent where nothing is said.
+    pub is_told: Option<bool>,
 }
 
 /// Tells of a child that ended then.
@@ -56,7 +69,7 @@ type Tell = Rc<dyn Fn(&OpenSpan, SystemTime)>;
 
 impl OpenSpan {
     /// A request's own; its children are told by `tell`.
-    pub fn new(ids: SpanIds, began: SystemTime, is_told: bool, tell: Tell) -> OpenSpan {
+    pub fn new(ids: SpanIds, state: Rc<str>, began: SystemTime, is_told: bool, tell: Tell) -> OpenSpan {
         OpenSpan {
             ids,
             parent: None,
@@ -64,6 +77,8 @@ impl OpenSpan {
             name: RefCell::default(),
             is_told: Cell::new(is_told),
             is_settled: Cell::new(false),
+            state,
+            failed: Cell::new(false),
             tags: RefCell::default(),
             events: RefCell::default(),
             tell,
@@ -73,7 +88,7 @@ impl OpenSpan {
     /// A part of it that a filter sees to, told as it is.
     pub fn child(&self, span: [u8; 8], name: String, began: SystemTime) -> OpenSpan {
         let ids = SpanIds { span, ..self.ids };
-        let child = OpenSpan::new(ids, began, self.is_told.get(), self.tell.clone());
+        let child = OpenSpan::new(ids, self.state.clone(), began, self.is_told.get(), self.tell.clone());
         OpenSpan { parent: Some(self.ids.span), name: RefCell::new(name), ..child }
     }
 
@@ -130,7 +145,7 @@ mod tests {
         let ids = SpanIds { trace: [1; 16], span: [2; 8] };
         let mut info = StreamInfo::new(Moment::default(), SystemTime::UNIX_EPOCH);
         assert!(info.span().is_none());
-        info.set_span(Rc::new(OpenSpan::new(ids, SystemTime::UNIX_EPOCH, true, Rc::new(tell))));
+        info.set_span(Rc::new(OpenSpan::new(ids, "".into(), SystemTime::UNIX_EPOCH, true, Rc::new(tell))));
         let span = info.span().unwrap();
         let child = span.child([3; 8], "child".to_owned(), SystemTime::UNIX_EPOCH);
         assert_eq!(child.ids, SpanIds { trace: [1; 16], span: [3; 8] });

@@ -11,7 +11,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Priority, RetryPolicy};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 
-use super::{Payload, count_outcome, exchange};
+use super::{Course, Payload, count_outcome, exchange};
 use crate::cluster::Cluster;
 use crate::http::{Attempts, Reset, Verdict};
 use crate::plan::AttemptsPlan;
@@ -58,18 +58,19 @@ async fn tries(
     attempts.settle_timeouts(timeout);
     loop {
         let (outcome, lost) = {
-            let (settled, lost) = (Cell::new(false), Cell::new(None));
-            let exchange = pin!(exchange(worker, cluster, head, Payload::Whole(body), &settled, &lost, took));
+            let course = Course::default();
+            let exchange = pin!(exchange(worker, cluster, head, Payload::Whole(body), &course));
             let outcome = match attempts.per_try {
                 Some(limit) => tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| {
                     stats.inc(stat::UPSTREAM_RQ_PER_TRY_TIMEOUT);
-                    lost.set(Some(Reset::Timeout));
+                    course.lost.set(Some(Reset::Timeout));
                     Err(CallFailure::Timeout)
                 }),
                 None => exchange.await,
             };
-            settled.set(true);
-            (outcome, lost.get())
+            course.settled.set(true);
+            took.set(course.took.get());
+            (outcome, course.lost.get())
         };
         let wanted = match &outcome {
             Ok(answer) => attempts.wants_after(&answer.head),

@@ -19,7 +19,7 @@ use super::Connection;
 use super::exchange::Exchange;
 use crate::chain::Http;
 use crate::format::Absent;
-use crate::trace::{Caller, HttpTracing, Outline, of_child, of_client, of_try, traceparent};
+use crate::trace::{Caller, HttpTracing, Outline, new_span, of_child, of_client, of_try, traceparent};
 use crate::worker::Worker;
 
 /// Where a request's id says why the request is traced: where a UUID has its version.
@@ -149,9 +149,9 @@ impl Exchange {
         };
         let is_told = allowed && reason != TraceReason::None;
         let ids = SpanIds { trace, span: new_span(random) };
-        let state = caller.as_ref().map_or_else(String::new, |caller| caller.state.clone());
-        let tell = move |child: &OpenSpan, ends| exporter.take(&of_child(child, &state, ends));
-        let span = OpenSpan::new(ids, self.info.start, is_told, Rc::new(tell));
+        let state = caller.as_ref().map_or("", |caller| &caller.state);
+        let tell = move |child: &OpenSpan, ends| exporter.take(&of_child(child, ends));
+        let span = OpenSpan::new(ids, state.into(), self.info.start, is_told, Rc::new(tell));
         Some(Part { span: Rc::new(span), caller, allowed, attempt: None })
     }
 
@@ -373,10 +373,6 @@ fn new_trace(random: &Random) -> [u8; 16] {
     high.copy_from_slice(&random.next().to_be_bytes());
     low.copy_from_slice(&new_span(random));
     trace
-}
-
-fn new_span(random: &Random) -> [u8; 8] {
-    random.next().max(1).to_be_bytes()
 }
 
 #[cfg(test)]

@@ -89,6 +89,7 @@ pub(crate) async fn export(
                 head: http_head(authority, path, headers, message.len()),
                 body: message,
                 timeout: timeout_of(*timeout),
+                trace: None,
                 done: Box::new(move |answer| {
                     let outcome = match answer {
                         Ok(answer) if answer.head.status() == 200 => Ok(()),

@@ -27,19 +27,19 @@ pub(crate) struct Outline<'t> {
 }
 
 /// The span of something that a filter did for a request, and that is over.
-pub(crate) fn of_child(child: &OpenSpan, state: &str, ends: SystemTime) -> Span {
+pub(crate) fn of_child(child: &OpenSpan, ends: SystemTime) -> Span {
     let outline = Outline {
         name: child.name.take(),
         ids: child.ids,
         parent: child.parent,
         parent_is_remote: false,
-        state,
+        state: &child.state,
         begins: child.began,
         ends,
     };
     let mut tags = Tags::default();
     tags.add_said(child);
-    finish(outline, CLIENT, tags, said_events(child), false)
+    finish(outline, CLIENT, tags, said_events(child), child.failed.get())
 }
 
 /// What filters noted about a span, with the time at which they did.

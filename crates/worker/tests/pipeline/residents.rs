@@ -33,6 +33,7 @@ impl Factory for Resident {
                 head: head("/arrived"),
                 body: Vec::new(),
                 timeout: None,
+                trace: None,
                 done: Box::new(drop),
             };
             host.call(call).unwrap().detach();

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_double, c_int};
 use std::time::Duration;
 
-use postrider_filter_api::{Call, CallFailure, LocalReply};
+use postrider_filter_api::{Call, CallFailure, CallTrace, LocalReply};
 use postrider_http::{HeaderId, RequestHead};
 
 use super::text::take;
@@ -63,12 +63,13 @@ pub(super) unsafe extern "C" fn begin(cluster: *const c_char, length: usize) -> 
 }
 
 /// Sends the call. With `asynchronous` nobody hears the outcome; otherwise the script yields and is resumed with it.
-/// `timeout` in milliseconds; 0 is none.
+/// `timeout` in milliseconds; 0 is none. Of its span, `told` says whether it is told: 1 and 0, or -1 for as its request's is.
 pub(super) unsafe extern "C" fn send(
     body: *const c_char,
     length: usize,
     timeout: c_double,
     asynchronous: c_int,
+    told: c_int,
 ) -> c_int {
     with(|turn| {
         let Some(stream) = &mut turn.stream else { return NOT_HERE };
@@ -95,6 +96,7 @@ pub(super) unsafe extern "C" fn send(
             head,
             body: body.to_vec(),
             timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
+            trace: stream.info.span().map(|parent| CallTrace { parent, is_told: (told >= 0).then_some(told == 1) }),
             done: Box::new(move |outcome| {
                 if waiting {
                     inbox.set(Some(outcome));

@@ -31,7 +31,7 @@ pub(crate) struct Table {
     respond_begin: unsafe extern "C" fn(c_int) -> c_int,
     respond_end: unsafe extern "C" fn(Bytes, usize) -> c_int,
     call_begin: unsafe extern "C" fn(Bytes, usize) -> c_int,
-    call_send: unsafe extern "C" fn(Bytes, usize, c_double, c_int) -> c_int,
+    call_send: unsafe extern "C" fn(Bytes, usize, c_double, c_int, c_int) -> c_int,
     call_outcome: unsafe extern "C" fn() -> c_int,
     info: unsafe extern "C" fn(c_int, *mut Text) -> c_int,
     start_time: unsafe extern "C" fn() -> c_double,

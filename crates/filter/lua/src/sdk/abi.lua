@@ -26,7 +26,7 @@ typedef struct {
   int (*respond_begin)(int status);
   int (*respond_end)(const char *body, size_t n);
   int (*call_begin)(const char *cluster, size_t n);
-  int (*call_send)(const char *body, size_t n, double timeout_ms, int asynchronous);
+  int (*call_send)(const char *body, size_t n, double timeout_ms, int asynchronous, int told);
   int (*call_outcome)(void);
   int (*info)(int what, pr_str *out);
   double (*start_time)(void);

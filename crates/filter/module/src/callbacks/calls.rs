@@ -98,6 +98,7 @@ impl Request {
             head: self.head,
             body: self.body,
             timeout: timeout(self.timeout),
+            trace: None,
             done,
         })
     }

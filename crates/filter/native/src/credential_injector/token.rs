@@ -101,6 +101,7 @@ impl Tokens {
             head: request(client),
             body: question.to_vec(),
             timeout: client.endpoint.timeout,
+            trace: None,
             done: Box::new(move |outcome| tokens.hear(outcome, now)),
         };
         match host.call(call) {

@@ -294,6 +294,7 @@ impl Authorizer {
                     head,
                     body,
                     timeout: service.timeout,
+                    trace: None,
                     done: Box::new(move |answer| {
                         hear(match (&*whole, answer) {
                             (Service::Http(service), Ok(answer)) => http::verdict(service, &answer),

@@ -139,6 +139,7 @@ impl Store {
             head: request(remote),
             body: Vec::new(),
             timeout: remote.uri.timeout,
+            trace: None,
             done: Box::new(move |outcome| store.hear(provider, outcome, &times, &heard)),
         };
         let asked = match &remote.retries {

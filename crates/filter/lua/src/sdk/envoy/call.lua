@@ -68,14 +68,15 @@ local function options(timeout, ...)
     if select("#", ...) > 0 and type(flag) ~= "boolean" then
       error("http call asynchronous flag must be 'true', 'false', or empty", 0)
     end
-    return timeout, flag, false, true
+    return timeout, flag, false, true, -1
   end
   local given = timeout
   for key in pairs(given) do
     if not OPTIONS[key] then error(format('"%s" is not valid key for httpCall() options', tostring(key)), 0) end
   end
   timeout = given.timeout_ms == nil and 0 or integer(given.timeout_ms, 4, "httpCall", 0)
-  return timeout, given.asynchronous, given.return_duplicate_headers, given.send_xff ~= false
+  local told = given.trace_sampled == nil and -1 or given.trace_sampled and 1 or 0
+  return timeout, given.asynchronous, given.return_duplicate_headers, given.send_xff ~= false, told
 end
 
 -- The address that the client reached: what this proxy is called in `x-forwarded-for`.
@@ -113,10 +114,10 @@ local function begin(cluster, headers, body, send_xff, timeout)
 end
 
 local function prepare(cluster, headers, body, ...)
-  local timeout, asynchronous, duplicates, send_xff = options(...)
+  local timeout, asynchronous, duplicates, send_xff, told = options(...)
   if timeout < 0 then error("http call timeout must be >= 0", 0) end
   body = begin(cluster, headers, body, send_xff, timeout)
-  local code = api.call_send(body, body and #body or 0, timeout, asynchronous and 1 or 0)
+  local code = api.call_send(body, body and #body or 0, timeout, asynchronous and 1 or 0, told)
   if code == border.NO_CLUSTER then error("http call cluster invalid. Must be configured", 0) end
   if code == border.INVALID then
     error("http call headers must include ':path', ':method', and ':authority'", 0)

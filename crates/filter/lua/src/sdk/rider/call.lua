@@ -43,7 +43,7 @@ function envoy.httpCall(cluster, headers, body, timeout)
   if not (method and path and authority) then
     error("http call headers must include ':path', ':method', and ':authority'", 2)
   end
-  code = api.call_send(bytes, length, timeout, 0)
+  code = api.call_send(bytes, length, timeout, 0, -1)
   if code == NO_CLUSTER then error("http call cluster invalid: there is no `" .. cluster .. "`", 2) end
   if code == NOT_HERE then error("http call must be invoked in a hook", 2) end
   if code == LIMIT then error("http call body is too large", 2) end
