@@ -8,6 +8,7 @@
 pub use postrider_testkit as kit;
 
 pub mod attack;
+pub mod chance;
 pub mod dns;
 pub mod golang;
 pub mod grpc;

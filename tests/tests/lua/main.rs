@@ -5,6 +5,7 @@ mod calls;
 mod choices;
 mod handles;
 mod messages;
+mod odd;
 mod scopes;
 mod scripts;
 mod site;

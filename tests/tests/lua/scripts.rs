@@ -165,7 +165,7 @@ fn run(launch: Launch, scripts: &[(String, String)]) -> BTreeMap<String, BTreeMa
 
 /// Without what is said in other words everywhere: how a script is called, which argument of which method is wrong and what
 /// was found in its place, what kind of value an object is, and where it lies.
-fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     let mut text = text.replace("userdata", "table");
     cut(&mut text, "[string \"", "\"]", "lua");
     cut(&mut text, "bad argument #", " (", "bad argument (");

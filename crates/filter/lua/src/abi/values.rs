@@ -73,13 +73,7 @@ fn find<'t>(turn: &'t Turn<'_, '_>, which: c_int, namespace: &str, key: &str) ->
         VIRTUAL_HOST if namespace.is_empty() => own(&stream?.route?.virtual_host_metadata, name),
         ROUTE => of(&stream?.route?.metadata),
         VIRTUAL_HOST => of(&stream?.route?.virtual_host_metadata),
-        DYNAMIC => match namespace {
-            "" => None,
-            _ => {
-                let metadata = &stream?.info.metadata;
-                if key.is_empty() { metadata.namespace(namespace) } else { metadata.get(namespace, key) }
-            }
-        },
+        DYNAMIC => of(&stream?.info.metadata),
         FILTER_CONTEXT => inside(&turn.view.filter_context),
         BASE_CONFIG => inside(&turn.plugin.facts.config),
         ROUTE_CONFIG => turn.view.route_config.as_ref().and_then(inside),

@@ -2,6 +2,7 @@
 local border, kit = ...
 local api, ctx, out, str = border.api, border.context, border.out, border.string
 local type, error, setmetatable, floor = type, error, setmetatable, math.floor
+local select, tonumber, rawset, match = select, tonumber, rawset, string.match
 local text, expected, dead = kit.text, kit.expected, kit.dead
 local now = api.now
 
@@ -43,7 +44,21 @@ local function once(method, make)
 end
 once("streamInfo", kit.stream_info)
 once("stats", kit.stats)
-once("metadata", function() return kit.metadata(border.ROUTE_OR_USUAL) end)
+
+local last_metadata = false
+
+function Handle:metadata(name)
+  if self[MESSAGE] ~= ctx.message then dead(self, Handle, "metadata") end
+  if name ~= nil and name ~= "" then
+    local named = kit.named_metadata(name, 4)
+    return named
+  end
+  local object = last_metadata
+  if object and object[1] == ctx.turn then return object end
+  object = kit.metadata(border.ROUTE_OR_USUAL)
+  last_metadata = object
+  return object
+end
 
 for method, make in pairs {
   route = kit.route, virtualHost = kit.virtual_host, connection = kit.connection,
@@ -61,8 +76,10 @@ end
 
 local last_body = false
 
-function Handle:body(always_wrap)
+function Handle:body(...)
   if self[MESSAGE] ~= ctx.message then dead(self, Handle, "body") end
+  local always_wrap = ...
+  if select("#", ...) > 0 and type(always_wrap) ~= "boolean" then expected("boolean", always_wrap, 1, "body") end
   local object = last_body
   if object and object[1] == ctx.turn then return object end
   object = kit.body(self[SIDE], self[SEEN], always_wrap)
@@ -95,10 +112,11 @@ function Handle:httpCall(cluster, headers, body, ...)
   if answer then return answer, text end
 end
 
-function Handle:setUpstreamOverrideHost(host, strict)
+function Handle:setUpstreamOverrideHost(host, ...)
+  local strict = ...
   if self[MESSAGE] ~= ctx.message then dead(self, Handle, "setUpstreamOverrideHost") end
   if type(host) ~= "string" then host = text(host, 1, "setUpstreamOverrideHost") end
-  if strict ~= nil and type(strict) ~= "boolean" then expected("boolean", strict, 2, "setUpstreamOverrideHost") end
+  if select("#", ...) > 0 and type(strict) ~= "boolean" then expected("boolean", strict, 2, "setUpstreamOverrideHost") end
   if api.override_host(host, #host, strict and 1 or 0) ~= 0 then error("host is not a valid IP address", 2) end
 end
 
@@ -119,14 +137,26 @@ end
 
 EnvoyTimestampResolution = { MILLISECOND = 0, MICROSECOND = 1 }
 
+-- The number of a resolution, which may be a text; nil for anything else.
+local function numbered(resolution, method)
+  resolution = text(resolution, 1, method, 4)
+  if resolution == "" then return 0 end
+  local digits = match(resolution, "^%s*%+?(%d+)%s*$")
+  return digits and tonumber(digits)
+end
+
 function Handle:timestamp(resolution)
   if self[MESSAGE] ~= ctx.message then dead(self, Handle, "timestamp") end
+  if resolution ~= nil and resolution ~= 0 then resolution = numbered(resolution, "timestamp") or -1 end
   if resolution ~= nil and resolution ~= 0 then error("timestamp format must be MILLISECOND.", 2) end
   return floor(now())
 end
 
 function Handle:timestampString(resolution)
   if self[MESSAGE] ~= ctx.message then dead(self, Handle, "timestampString") end
+  if resolution ~= nil and resolution ~= 0 and resolution ~= 1 then
+    resolution = numbered(resolution, "timestampString") or -1
+  end
   if resolution == nil or resolution == 0 then return string.format("%.0f", floor(now())) end
   if resolution ~= 1 then error("timestamp format must be MILLISECOND or MICROSECOND.", 2) end
   return string.format("%.0f", floor(now() * 1000))
@@ -147,7 +177,7 @@ function Handle:importPublicKey(der, length)
   der = der:sub(1, kit.integer(length, 2, "importPublicKey"))
   local good = api.key_check(der, #der) == 0
   if good then
-    self[KEYS] = self[KEYS] or {}
+    if not self[KEYS] then rawset(self, KEYS, {}) end
     self[KEYS][der] = true
   end
   return setmetatable({ ctx.turn, good and der }, Key)
@@ -156,9 +186,9 @@ end
 function Handle:verifySignature(hash, key, signature, signature_length, data, length)
   if self[MESSAGE] ~= ctx.message then dead(self, Handle, "verifySignature") end
   hash, key = text(hash, 1, "verifySignature"), text(key, 2, "verifySignature")
+  if not (self[KEYS] and self[KEYS][key]) then error("invalid public key", 2) end
   signature = text(signature, 3, "verifySignature"):sub(1, kit.integer(signature_length, 4, "verifySignature"))
   data = text(data, 5, "verifySignature"):sub(1, kit.integer(length, 6, "verifySignature"))
-  if not (self[KEYS] and self[KEYS][key]) then error("invalid public key", 2) end
   local code = api.verify(hash, #hash, key, #key, signature, #signature, data, #data)
   if code == 0 then return true, nil end
   if code == border.INVALID then return false, hash .. " is not supported." end

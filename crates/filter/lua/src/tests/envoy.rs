@@ -359,6 +359,36 @@ fn respond_says_what_it_refuses() {
 }
 
 #[test]
+fn odd_arguments_end_as_in_envoy() {
+    let status = "error :status must be between 200-599 nil";
+    check(
+        script!("odd_arguments"),
+        &[
+            ("named", "ok text nil"),
+            ("routenamed", "ok 1.5 1.5"),
+            ("badname", "error bad argument #1 to 'metadata' (string expected, got table) nil"),
+            ("status", status),
+            ("statuses", status),
+            ("field", "error bad argument #1 to 'respond' (string expected, got boolean) nil"),
+            ("object", "error bad argument #1 to 'respond' (table expected, got table) nil"),
+            ("flag", "error bad argument #1 to 'body' (boolean expected, got string) nil"),
+            ("strict", "error bad argument #2 to 'setUpstreamOverrideHost' (boolean expected, got no value) nil"),
+            ("nan", "error gauge set value must be non-negative nil"),
+            ("huge", "error counter add amount must be non-negative nil"),
+            ("time", "ok number string"),
+            ("badtime", "error timestamp format must be MILLISECOND. nil"),
+            ("index", "ok nil a"),
+            ("space", "ok 1 nil"),
+            ("inside", "error unexpected type 'table' in dynamicMetadata nil"),
+            ("key", "error invalid public key nil"),
+            ("newfield", "false"),
+            ("length", "false"),
+            ("keys", "error bad argument #1 to 'for iterator' (table expected, got table) nil"),
+        ],
+    );
+}
+
+#[test]
 fn an_answer_passes_the_functions_for_responses() {
     let seen = check(
         script!("respond"),

@@ -2,10 +2,13 @@
 local border, kit = ...
 local api, ctx, out, out2, str = border.api, border.context, border.out, border.out2, border.string
 local type, tostring, tonumber, error, format, pairs, select = type, tostring, tonumber, error, string.format, pairs, select
-local find, match, lower, pcall = string.find, string.match, string.lower, pcall
+local match, lower, pcall = string.match, string.lower, pcall
 local band, wait = require("bit").band, border.wait
 local expected, integer = kit.expected, kit.integer
 local add, next_field = api.field_add, api.field_next
+
+-- The longest that a call may be given: a number of 32 bits, of milliseconds.
+local MAX_TIMEOUT = 2 ^ 31 - 1
 
 -- For `body_get`: the body of the answer to the last call.
 local ANSWER_BODY = 2
@@ -22,11 +25,10 @@ end
 
 -- Adds all that a script gave for a field: a text, a number, or a list of those.
 local function add_values(map, name, value, method, position)
-  if type(name) ~= "string" then
-    error(format("bad argument #%d to '%s' (names of headers are strings, got %s)", position, method, type(name)), 0)
-  end
+  if type(name) ~= "string" then expected("string", name, position, method, 0) end
   if type(value) ~= "table" then return add_value(map, name, value, method, position) end
-  for i = 1, #value do add_value(map, name, value[i], method, position) end
+  if kit.is_object(value) then expected("string", value, position, method, 0) end
+  for _, item in pairs(value) do add_value(map, name, item, method, position) end
 end
 
 local function first(value)
@@ -34,16 +36,40 @@ local function first(value)
   return value
 end
 
+local function check_table(value, position, method, level)
+  if type(value) ~= "table" or kit.is_object(value) then expected("table", value, position, method, level) end
+end
+
+-- A status as a whole number; nil for what is none. Several make none.
+local function status_of(value)
+  if type(value) == "table" and not kit.is_object(value) then
+    if #value > 1 then return nil end
+    value = value[1]
+  end
+  if type(value) == "number" then value = tostring(value) end
+  local digits = type(value) == "string" and match(value, "^%s*%+?(%d+)%s*$")
+  return digits and tonumber(digits)
+end
+
+-- Why there is no answer with these fields: a field that cannot be one goes before the status.
+local function refuse(headers)
+  for name, value in pairs(headers) do
+    local items = type(value) == "table" and not kit.is_object(value) and value or { value }
+    if type(name) ~= "string" then expected("string", name, 1, "respond", 5) end
+    for _, item in pairs(items) do kit.text(item, 1, "respond", 5) end
+  end
+  error(":status must be between 200-599", 4)
+end
+
 function kit.respond(side, headers, body)
   if side ~= 0 then error("respond not currently supported in the response path", 3) end
   if band(api.flow(side), border.RELEASED) ~= 0 then
     error("respond() cannot be called if headers have been continued", 3)
   end
-  if type(headers) ~= "table" then expected("table", headers, 1, "respond", 4) end
-  local status = first(headers[":status"])
-  status = (type(status) == "number" or type(status) == "string" and find(status, "^%d+$")) and tonumber(status)
-  if not status or status < 200 or status > 599 then error(":status must be between 200-599", 3) end
+  check_table(headers, 1, "respond", 5)
   if body ~= nil then body = kit.text(body, 2, "respond", 4) end
+  local status = status_of(headers[":status"])
+  if not status or status < 200 or status > 599 then refuse(headers) end
   api.respond_begin(status)
   for name, value in pairs(headers) do
     -- The length is the body's.
@@ -62,7 +88,7 @@ local OPTIONS = {
 
 -- The two signatures: a timeout and perhaps a flag, or a table of options.
 local function options(timeout, ...)
-  if type(timeout) ~= "table" then
+  if type(timeout) ~= "table" or kit.is_object(timeout) then
     timeout = integer(timeout, 4, "httpCall", 0)
     local flag = ...
     if select("#", ...) > 0 and type(flag) ~= "boolean" then
@@ -88,10 +114,9 @@ end
 
 local function begin(cluster, headers, body, send_xff, timeout)
   cluster = kit.text(cluster, 1, "httpCall", 0)
-  if type(headers) ~= "table" then expected("table", headers, 2, "httpCall", 0) end
-  if body ~= nil and type(body) ~= "string" then body = kit.text(body, 3, "httpCall", 0) end
+  check_table(headers, 2, "httpCall", 0)
   if api.call_begin(cluster, #cluster) ~= 0 then error("http call cluster invalid. Must be configured", 0) end
-  if not (headers[":path"] and headers[":method"] and headers[":authority"]) then
+  if not (first(headers[":path"]) and first(headers[":method"]) and first(headers[":authority"])) then
     error("http call headers must include ':path', ':method', and ':authority'", 0)
   end
   local forwarded
@@ -110,12 +135,14 @@ local function begin(cluster, headers, body, send_xff, timeout)
     add_value(border.CALL, "x-forwarded-for", both or forwarded or address)
   end
   if timeout > 0 then add_value(border.CALL, "x-envoy-expected-rq-timeout-ms", timeout) end
+  if body ~= nil and type(body) ~= "string" then body = kit.text(body, 3, "httpCall", 0) end
   return body
 end
 
 local function prepare(cluster, headers, body, ...)
   local timeout, asynchronous, duplicates, send_xff, told = options(...)
-  if timeout < 0 then error("http call timeout must be >= 0", 0) end
+  -- Written so that what is no number at all (0/0) is refused, too.
+  if not (timeout >= 0 and timeout <= MAX_TIMEOUT) then error("http call timeout must be >= 0", 0) end
   body = begin(cluster, headers, body, send_xff, timeout)
   local code = api.call_send(body, body and #body or 0, timeout, asynchronous and 1 or 0, told)
   if code == border.NO_CLUSTER then error("http call cluster invalid. Must be configured", 0) end

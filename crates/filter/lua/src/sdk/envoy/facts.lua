@@ -142,16 +142,25 @@ end
 kit.connection = kit.facade("Connection", { ssl = ssl })
 kit.connection_stream_info = kit.facade("ConnectionStreamInfo",
   { dynamicMetadata = kit.connection_metadata, dynamicTypedMetadata = kit.connection_typed_metadata })
-kit.route = kit.facade("Route", { metadata = function() return kit.metadata(border.ROUTE) end })
+kit.route = kit.facade("Route", {
+  metadata = function(name)
+    local values = name == nil and kit.metadata(border.ROUTE) or kit.named_metadata(name, 5)
+    return values
+  end,
+})
 kit.virtual_host = kit.facade("VirtualHost", { metadata = function() return kit.metadata(border.VIRTUAL_HOST) end })
 
 -- Statistics. A metric is good for its filter, which says what its number means.
 local define, metric_add, metric_record, metric_value = api.metric_define, api.metric_add, api.metric_record, api.metric_value
 local PLUGIN, ID = 1, 2
 
+-- The first number that is too large for 64 bits.
+local TOO_LARGE = 2 ^ 63
+
 local function amount(value, method, what)
   if type(value) ~= "number" then value = kit.integer(value, 1, method, 4) end
-  if value < 0 then error(what .. " must be non-negative", 3) end
+  -- What is left of a fraction is a whole number. Written so that what is no number at all (0/0) is refused, too.
+  if not (value > -1 and value < TOO_LARGE) then error(what .. " must be non-negative", 3) end
   return value
 end
 

@@ -10,6 +10,9 @@ local LOCKED, RESPONSE, RESPONSE_TRAILERS = border.LOCKED, border.RESPONSE, bord
 -- Fields of an object: the turn that it is good for, which fields, and whether an iterator is open.
 local TURN, MAP, OPEN = 1, 2, 3
 
+-- The first number that is no index.
+local TOO_LARGE = 2 ^ 31
+
 local Headers = kit.class("HeaderMap", "turn")
 
 -- A constant in the list would have the table copied from a template, which takes longer than filling it.
@@ -39,7 +42,8 @@ function Headers:getAtIndex(name, index)
   if self[TURN] ~= ctx.turn then dead(self, Headers, "getAtIndex") end
   if type(name) ~= "string" then name = text(name, 1, "getAtIndex") end
   if type(index) ~= "number" then index = integer(index, 2, "getAtIndex") end
-  if at(self[MAP], name, #name, index, out) == 0 then return str(out.p, out.n) end
+  -- Written so that what is no number at all (0/0) is none, too.
+  if index > -1 and index < TOO_LARGE and at(self[MAP], name, #name, index, out) == 0 then return str(out.p, out.n) end
 end
 
 function Headers:getNumValues(name)

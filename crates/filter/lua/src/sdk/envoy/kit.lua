@@ -49,6 +49,24 @@ local dead = kit.dead
 
 local LEVELS = { Trace = 0, Debug = 1, Info = 2, Warn = 3, Err = 4, Critical = 5 }
 
+-- Objects are no tables to scripts: these say so where a table would take them. Fields of ours that are there already are set
+-- without a question. The words are those of LuaJIT for a value that can do none of it.
+local classes = {}
+local function foreign(class)
+  classes[class] = true
+  function class.__newindex() error("attempt to index a table value", 2) end
+  function class.__len() error("attempt to get length of a table value", 2) end
+  function class.__pairs(self)
+    error(format("bad argument #1 to 'for iterator' (table expected, got %s)", kind(self)), 2)
+  end
+end
+
+-- Whether it is an object of ours, which is no table to scripts.
+function kit.is_object(value)
+  local class = getmetatable(value)
+  return class ~= nil and classes[class] ~= nil
+end
+
 -- A class whose objects carry the six log methods. `field` of the context, `turn`, `message` or `plugin`, bounds their lives.
 function kit.class(name, field)
   local class = { __name = name }
@@ -63,6 +81,7 @@ function kit.class(name, field)
       if log_enabled(level) ~= 0 then log(level, message, #message) end
     end
   end
+  foreign(class)
   return class
 end
 

@@ -76,7 +76,7 @@ end
 
 function write(value, parts, depth)
   local kind = type(value)
-  if kind == "table" then return write_table(value, parts, depth) end
+  if kind == "table" and not kit.is_object(value) then return write_table(value, parts, depth) end
   if kind == "string" or kind == "boolean" then
     parts[#parts + 1] = json.encode(value)
   elseif kind == "number" and value == value and value ~= huge and value ~= -huge then
@@ -126,23 +126,31 @@ end
 
 -- Values that no script changes: a route's, a virtual host's, the filter context.
 local Metadata = kit.class("MetadataMap", "turn")
-local WHICH = 2
+local WHICH, NAME = 2, 4
 
 -- Without a name the namespace is the filter's own.
 function kit.metadata(which)
-  return setmetatable({ ctx.turn, which, false }, Metadata)
+  return setmetatable({ ctx.turn, which, false, "" }, Metadata)
+end
+
+-- That of a route under a name which a script gave; `level` says who is blamed when it is none.
+function kit.named_metadata(name, level)
+  if type(name) ~= "string" then name = text(name, 1, "metadata", level) end
+  return setmetatable({ ctx.turn, border.ROUTE, false, name }, Metadata)
 end
 
 function Metadata:get(key)
   if self[1] ~= ctx.turn then dead(self, Metadata, "get") end
   if type(key) ~= "string" then key = text(key, 1, "get") end
-  if key ~= "" and value_get(self[WHICH], "", 0, key, #key, value) == 0 then return taken() end
+  local name = self[NAME]
+  if key ~= "" and value_get(self[WHICH], name, #name, key, #key, value) == 0 then return taken() end
 end
 
 function Metadata:__pairs()
   if self[1] ~= ctx.turn then dead(self, Metadata, "pairs") end
   -- Not a tail call: an error names the line that iterates. So below.
-  local iterator = iterate(self, value_get(self[WHICH], "", 0, "", 0, value) == 0 and taken() or {})
+  local name = self[NAME]
+  local iterator = iterate(self, value_get(self[WHICH], name, #name, "", 0, value) == 0 and taken() or {})
   return iterator, nil, nil
 end
 
