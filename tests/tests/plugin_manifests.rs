@@ -95,6 +95,32 @@ fn hosts_of_the_short_form_have_plugin_configurations() {
 }
 
 #[test]
+fn shares_of_a_route_in_the_short_form_have_plugin_configurations() {
+    if !postrider_only() {
+        return;
+    }
+    let (directory, origin) = (TempDir::new(), Origin::echo("a"));
+    let code = directory.write("plugin.lua", marking("one"));
+    let share = |weight: u32, word: &str| {
+        format!("{{ url: \"ORIGIN\", weight: {weight}, plugins: {{ p: {{ word: {word} }} }} }}")
+    };
+    let lines = format!(
+        "plugins: [{{ name: p, runtime: rider, code: {}, config: {{ word: base }} }}]\n\
+         routes:\n- {{ match: /all, to: [{}, {}], plugins: {{ p: {{ word: route }} }} }}\n\
+         - {{ match: /off, to: [{{ url: \"ORIGIN\", plugins: {{ p: false }} }}] }}\n\
+         - {{ to: [{{ url: \"ORIGIN\" }}], plugins: {{ p: {{ word: route }} }} }}\n",
+        code.display(),
+        share(0, "none"),
+        share(1, "share"),
+    );
+    let file = short(&directory, &origin, &lines);
+    let proxy = Proxy::start_file(directory, file, Launch::default());
+    assert_eq!(seen(&proxy, &origin, "test", "/all"), "one/share");
+    assert_eq!(seen(&proxy, &origin, "test", "/off"), "");
+    assert_eq!(seen(&proxy, &origin, "test", "/"), "one/route");
+}
+
+#[test]
 fn a_manifest_is_put_shown_listed_and_removed() {
     if !postrider_only() {
         return;

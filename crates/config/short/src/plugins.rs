@@ -138,10 +138,10 @@ impl Plugins {
         }
     }
 
-    /// `{name: {…}}` of a route as Envoy's `typed_per_filter_config`: a mapping is the plugin's configuration there, `false`
+    /// `{name: {…}}` of a route, of a host or of a share of a route's requests as Envoy's `typed_per_filter_config`: a mapping is the plugin's configuration there, `false`
     /// switches it off.
     pub fn overrides(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
-        const EXPECTED: &str = "the plugin's configuration on this route, a mapping, or `false`";
+        const EXPECTED: &str = "the plugin's configuration here, a mapping, or `false`";
         let NodeKind::Map(pairs) = &node.kind else {
             fields::wrong(node, path, "a mapping of plugins' names to their configurations", diagnostics);
             return None;
@@ -265,7 +265,7 @@ fn clusters(node: &Node, path: &str, clusters: &mut Clusters, diagnostics: &mut 
         }
         if let Some(known) = item.text().filter(|name| clusters.knows(name)) {
             names.push(text(item.span, known));
-        } else if let Some(Target::One(name)) = clusters.target(item, &path, Scheme::Http, diagnostics) {
+        } else if let Some(Target::One(name)) = clusters.target(item, &path, Scheme::Http, None, diagnostics) {
             names.push(text(item.span, name));
         }
     }

@@ -8,7 +8,7 @@ use crate::fields::{self, Fields, join};
 use crate::hosts::{HOST, Hosted, Project, is_host, virtual_hosts};
 use crate::matching;
 use crate::plugins::Plugins;
-use crate::upstreams::{Clusters, Scheme, Target};
+use crate::upstreams::{Clusters, Scheme, Share, Target};
 
 const KEYS: [&str; 10] =
     ["match", "hosts", "methods", "headers", "to", "redirect", "respond", "timeout", "rewrite", "plugins"];
@@ -76,7 +76,7 @@ fn route(
     let place = join(path, key);
     let action = match *key {
         "to" => {
-            let target = clusters.target(value, &place, Scheme::Http, diagnostics);
+            let target = clusters.target(value, &place, Scheme::Http, Some(plugins), diagnostics);
             let options = forward_options(path, timeout, rewrite, diagnostics);
             pair("route", forward(value.span, target?, options?))
         }
@@ -105,8 +105,10 @@ fn forward(span: Span, target: Target, options: Vec<Pair>) -> Node {
     let mut pairs = vec![match target {
         Target::One(name) => pair("cluster", text(span, name)),
         Target::Weighted(parts) => {
-            let entry = |(name, weight, span): (String, u32, Span)| {
-                map(span, vec![pair("name", text(span, name)), pair("weight", plain(span, weight))])
+            let entry = |Share { name, weight, span, changes }: Share| {
+                let mut pairs = vec![pair("name", text(span, name)), pair("weight", plain(span, weight))];
+                pairs.extend(changes.map(|changes| pair("typed_per_filter_config", changes)));
+                map(span, pairs)
             };
             let entries = list(span, parts.into_iter().map(entry).collect());
             pair("weighted_clusters", map(span, vec![pair("clusters", entries)]))

@@ -6,7 +6,7 @@ use postrider_config_envoy::tree::Node;
 use crate::build::{extension, list, map, pair, plain, text};
 use crate::fields::{self, Fields, join};
 use crate::listen;
-use crate::upstreams::{Clusters, Scheme, Target};
+use crate::upstreams::{Clusters, Scheme, Share, Target};
 
 pub fn listeners(node: &Node, log: Option<&Node>, clusters: &mut Clusters, diagnostics: &mut Diagnostics) -> Vec<Node> {
     let mut all = Vec::new();
@@ -33,7 +33,7 @@ fn listener(
     if to.is_none() {
         fields::missing(node, path, "to", "an address such as \"127.0.0.1:5432\"", diagnostics);
     }
-    let target = to.and_then(|to| clusters.target(to, &join(path, "to"), Scheme::Tcp, diagnostics));
+    let target = to.and_then(|to| clusters.target(to, &join(path, "to"), Scheme::Tcp, None, diagnostics));
     let idle =
         idle.and_then(|idle| Some((idle.span, fields::duration(idle, &join(path, "idle_timeout"), diagnostics)?)));
     let address = listen::address(listen?, &join(path, "listen"), diagnostics)?;
@@ -42,7 +42,7 @@ fn listener(
     match target? {
         Target::One(name) => proxy.push(pair("cluster", text(span, name))),
         Target::Weighted(parts) => {
-            let entry = |(name, weight, span): (String, u32, _)| {
+            let entry = |Share { name, weight, span, .. }: Share| {
                 map(span, vec![pair("name", text(span, name)), pair("weight", plain(span, weight))])
             };
             let entries = list(span, parts.into_iter().map(entry).collect());

@@ -457,6 +457,60 @@ fn auto_tls_by_alpn_answers_in_the_listener_itself() {
     assert!(said.contains("`http` has no effect"), "{said}");
 }
 
+#[test]
+fn the_plugins_of_a_share_stand_at_its_weighted_cluster() {
+    let text = r#"
+listen: ":8080"
+plugins: [{ name: p, runtime: rider, code: p.lua }, { name: q, runtime: rider, code: q.lua }]
+routes:
+- to:
+  - { url: "http://127.0.0.1:9000", weight: 95, plugins: { p: { tier: old } } }
+  - { url: "http://127.0.0.1:9001", weight: 5, plugins: { p: { tier: new }, q: false } }
+  - { url: "http://127.0.0.1:9002" }
+"#;
+    let outcome = with_filters(text);
+    assert!(outcome.diagnostics.is_empty(), "{}", render::text(&outcome.diagnostics, &outcome.sources, false));
+    let snapshot = outcome.snapshot.clone().unwrap();
+    let Action::Forward(forward) = &http(&snapshot).routes.virtual_hosts[0].routes[0].action else { panic!() };
+    let Target::Weighted(parts) = &forward.target else { panic!() };
+    let told: Vec<String> = parts
+        .iter()
+        .map(|part| {
+            let changes = part.filter_overrides.iter();
+            let changes = changes
+                .map(|change| format!("{} {:?}", change.name, change.config.as_ref().map(|config| &config.value)));
+            format!("{}: {}", part.weight, changes.collect::<Vec<_>>().join(", "))
+        })
+        .collect();
+    let config = |tier: &str| format!(r#"p Some(Map([("config", Map([("tier", String("{tier}"))]))]))"#);
+    let off = r#"q Some(Map([("disabled", Bool(true))]))"#;
+    assert_eq!(told, [format!("95: {}", config("old")), format!("5: {}, {off}", config("new")), "1: ".to_owned()]);
+    let again = with_filters(&outcome.to_envoy_yaml().unwrap());
+    assert_eq!(again.snapshot, Some(snapshot));
+}
+
+#[test]
+fn mistakes_about_the_plugins_of_a_share_are_told_where_they_stand() {
+    for (share, place, message) in [
+        ("plugin: {}", "4:42", "did you mean `plugins`?"),
+        ("plugins: { q: {} }", "4:53", "there is no plugin `q`"),
+        ("plugins: { plugin: 1 }", "4:61", "or `false`"),
+        ("plugins: [plugin]", "4:51", "a mapping of plugins' names"),
+    ] {
+        let text = format!(
+            "listen: \":80\"\nplugins: [{{ name: plugin, runtime: rider, code: p.lua }}]\nroutes:\n\
+             - {{ to: [{{ url: \"http://127.0.0.1:9000\", {share} }}] }}\n"
+        );
+        let outcome = with_filters(&text);
+        let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+        assert!(said.contains(&format!("short.yaml:{place}: error")) && said.contains(message), "{message}:\n{said}");
+        assert!(outcome.snapshot.is_none());
+    }
+    // Connections have no plugins.
+    let said = said("tcp: { listen: \":1\", to: [{ url: \"127.0.0.1:1\", plugins: {} }] }\n");
+    assert!(said.contains("short.yaml:1:49: error") && said.contains("plugins"), "{said}");
+}
+
 const WITH_HOSTS: &str = r#"
 listen: ":8080"
 plugins: [{ name: p, runtime: rider, code: p.lua }]

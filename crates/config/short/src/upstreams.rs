@@ -8,6 +8,7 @@ use postrider_config_envoy::tree::{Node, NodeKind};
 
 use crate::build::{list, map, pair, plain, socket_address, text};
 use crate::fields::{self, Fields, join};
+use crate::plugins::Plugins;
 
 const EXPECTED: &str = "a URL such as \"http://127.0.0.1:9000\"";
 
@@ -35,20 +36,37 @@ struct Server {
 /// Where a route goes.
 pub enum Target {
     One(String),
-    /// Names with their weights and places.
-    Weighted(Vec<(String, u32, Span)>),
+    /// Of each a share.
+    Weighted(Vec<Share>),
+}
+
+/// A cluster that gets a share of a route's requests.
+pub struct Share {
+    pub name: String,
+    pub weight: u32,
+    pub span: Span,
+    /// `typed_per_filter_config`
+    pub changes: Option<Node>,
 }
 
 impl Clusters {
-    /// The target of `to`: a URL, a list of URLs that share the load, or a list of `{url, weight}`.
-    pub fn target(&mut self, node: &Node, path: &str, scheme: Scheme, diagnostics: &mut Diagnostics) -> Option<Target> {
+    /// The target of `to`: a URL, a list of URLs that share the load, or a list of `{url, weight}`, which may say what is
+    /// different about `plugins` where those see what goes there.
+    pub fn target(
+        &mut self,
+        node: &Node,
+        path: &str,
+        scheme: Scheme,
+        plugins: Option<&Plugins>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Target> {
         let items = fields::several(node, path);
         if items.is_empty() {
             fields::invalid(node, path, "the list of servers is empty", EXPECTED, diagnostics);
             return None;
         }
         if items.iter().any(|(_, item)| matches!(item.kind, NodeKind::Map(_))) {
-            return self.weighted(&items, scheme, diagnostics);
+            return self.weighted(&items, scheme, plugins, diagnostics);
         }
         let mut servers = Vec::new();
         for (path, item) in &items {
@@ -73,7 +91,14 @@ impl Clusters {
         self.all.into_iter().map(Cluster::into_node).collect()
     }
 
-    fn weighted(&mut self, items: &[(String, &Node)], scheme: Scheme, diagnostics: &mut Diagnostics) -> Option<Target> {
+    fn weighted(
+        &mut self,
+        items: &[(String, &Node)],
+        scheme: Scheme,
+        plugins: Option<&Plugins>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Target> {
+        let keys: &[&str] = if plugins.is_some() { &["url", "weight", "plugins"] } else { &["url", "weight"] };
         let mut all = Vec::new();
         let mut sound = true;
         for (path, item) in items {
@@ -84,7 +109,10 @@ impl Clusters {
             }
             let fields = Fields::of(item, path, diagnostics);
             let (url, weight) = (fields.take("url"), fields.take("weight"));
-            fields.finish(&["url", "weight"]);
+            let changed = plugins.and_then(|plugins| Some((plugins, fields.take("plugins")?)));
+            fields.finish(keys);
+            let changes =
+                changed.and_then(|(plugins, node)| plugins.overrides(node, &join(path, "plugins"), diagnostics));
             let Some(url) = url else {
                 fields::missing(item, path, "url", EXPECTED, diagnostics);
                 sound = false;
@@ -102,7 +130,8 @@ impl Clusters {
             };
             match (server(url, &join(path, "url"), scheme, diagnostics), share) {
                 (Some(server), Some(share)) => {
-                    all.push((self.cluster(vec![server], url.span), share, item.span));
+                    let name = self.cluster(vec![server], url.span);
+                    all.push(Share { name, weight: share, span: item.span, changes });
                 }
                 _ => sound = false,
             }
