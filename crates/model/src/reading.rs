@@ -233,6 +233,9 @@ impl<'v> Reading<'v> {
     }
 }
 
+/// Why `ignore_case` does not go with `safe_regex`.
+pub const CASE_OF_REGEX: &str = "a regular expression says itself that case does not matter: `(?i)` at its beginning";
+
 /// `StringMatcher`.
 pub fn string_match(at: &mut Reading<'_>) -> Option<StringMatch> {
     type Make = fn(String) -> StringKind;
@@ -247,6 +250,9 @@ pub fn string_match(at: &mut Reading<'_>) -> Option<StringMatch> {
         KINDS.iter().filter_map(|(key, make)| at.written(key).map(|text| make(text.to_owned()))).collect();
     let mut broken = false;
     if let Some(regex) = at.map("safe_regex", regex) {
+        if ignore_case {
+            at.error("ignore_case", CASE_OF_REGEX);
+        }
         broken = regex.is_none();
         found.extend(regex.map(StringKind::Regex));
     }
@@ -353,5 +359,16 @@ mod tests {
         });
         let paths: Vec<String> = errors.unwrap_err().into_iter().map(|error| error.path).collect();
         assert_eq!(paths, ["name", "list[0].x", "list[0].odd"]);
+    }
+
+    #[test]
+    fn the_case_of_a_regular_expression_is_its_own_matter() {
+        let regex = Value::Map(vec![("regex".into(), Value::String("a".into()))]);
+        let matcher = |ignore_case: bool| {
+            Value::Map(vec![("safe_regex".into(), regex.clone()), ("ignore_case".into(), Value::Bool(ignore_case))])
+        };
+        let errors = Reading::all(&matcher(true), string_match).unwrap_err();
+        assert_eq!(errors.iter().map(|error| error.path.as_str()).collect::<Vec<_>>(), ["ignore_case"]);
+        assert!(Reading::all(&matcher(false), string_match).unwrap().is_some());
     }
 }

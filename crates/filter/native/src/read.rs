@@ -125,6 +125,8 @@ pub(crate) struct HttpUri {
     pub(crate) authority: String,
     pub(crate) path: String,
     pub(crate) timeout: Option<Duration>,
+    /// It was written with a scheme, a host and no port that is none.
+    pub(crate) is_absolute: bool,
 }
 
 /// `HttpUri`.
@@ -141,10 +143,18 @@ pub(crate) fn http_uri(at: &mut Reading<'_>) -> HttpUri {
     }
     HttpUri {
         cluster,
+        is_absolute: text.contains("://") && is_authority(authority),
         authority: authority.to_owned(),
         path: if path.is_empty() { "/" } else { path }.to_owned(),
         timeout: at.duration("timeout").filter(|timeout| !timeout.is_zero()),
     }
+}
+
+/// Whether a text may be a host with or without a port (RFC 3986 section 3.2).
+fn is_authority(text: &str) -> bool {
+    let after_host = text.rsplit_once(']').map_or(text, |(_, rest)| rest);
+    let port = after_host.rsplit_once(':').map_or("0", |(_, port)| port);
+    text.bytes().all(|byte| byte.is_ascii_graphic()) && port.parse::<u16>().is_ok()
 }
 
 /// Largest file read as data: not whatever a path happens to lead to.

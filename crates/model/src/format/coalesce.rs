@@ -55,9 +55,9 @@ mod tests {
 
     #[test]
     fn commands_are_names_or_objects() {
-        let text = r#"{ "operators": ["PROTOCOL", {"command": "REQ", "param": "x\"?y", "max_length": 3}] }"#;
+        let text = r#"{ "operators": ["PROTOCOL", {"command": "REQ", "param": "\u0078?y", "max_length": 3}] }"#;
         let named = |name: &str| RequestField::Named(name.to_owned());
-        let command = Command::RequestHeader(named("x\""), Some(named("y")));
+        let command = Command::RequestHeader(named("x"), Some(named("y")));
         assert_eq!(
             read(text).unwrap(),
             [

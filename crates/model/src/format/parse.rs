@@ -78,6 +78,11 @@ impl Spec<'_> {
                 | "UPSTREAM_FILTER_STATE"
                 | "CLUSTER_METADATA"
                 | "UPSTREAM_METADATA" => noted(self.name, argument.unwrap_or_default()).map_err(error)?,
+                "REQ" | "REQUEST_HEADER" | "REQ_WITHOUT_QUERY" | "RESP" | "RESPONSE_HEADER" | "TRAILER"
+                | "RESPONSE_TRAILER" => {
+                    check_header_names(argument.unwrap_or_default()).map_err(error)?;
+                    self.command(argument).ok_or_else(|| self.unknown(offset))?
+                }
                 "PATH" => path(argument.unwrap_or_default()).map_err(error)?,
                 "COMMON_DURATION" => between(argument.unwrap_or_default()).map_err(error)?,
                 "QUERY_PARAMS" if !matches!(argument, None | Some("" | "ORIG" | "DECODED")) => {
@@ -249,6 +254,22 @@ fn of_content(text: Option<String>, max_length: Option<usize>) -> Piece {
         text.truncate(text.floor_char_boundary(length));
     }
     Piece::Text(text)
+}
+
+/// # Errors
+/// What is wrong with the names of a field and of the one that may stand in for it, `NAME?OTHER`.
+fn check_header_names(argument: &str) -> Result<(), String> {
+    let (main, other) = argument.split_once('?').unwrap_or((argument, ""));
+    if other.contains('?') {
+        return Err(format!("`{argument}` names more than one other field"));
+    }
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    // One of the two may be empty, and is then never there.
+    let is_name = |name: &str| name != ":" && name.strip_prefix(':').unwrap_or(name).bytes().all(is_letter);
+    match [main, other].into_iter().find(|name| !is_name(name)) {
+        Some(name) => Err(format!("`{name}` is no header name")),
+        None => Ok(()),
+    }
 }
 
 /// # Errors

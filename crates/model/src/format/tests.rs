@@ -60,6 +60,12 @@ fn every_name_is_a_command() {
 fn a_broken_format_says_where_and_what_was_meant() {
     let error = Format::parse("ok %PROTOCL%").unwrap_err();
     assert_eq!((error.offset, error.suggestion), (3, Some("PROTOCOL")));
+    for bad in ["%REQ(a?b?c)%", "%REQ(a:5:6)%", "%RESP(x y)%", "%TRAILER(:)%", "%REQ(a?b\"c)%"] {
+        assert!(Format::parse(bad).is_err(), "{bad}");
+    }
+    for good in ["%REQ(a?)%", "%REQ(?a)%", "%REQ(:zz?x-y)%"] {
+        assert!(Format::parse(good).is_ok(), "{good}");
+    }
     for bad in ["%", "100% sure", "%REQ%", "%REQ()%", "%PROTOCOL(x)%", "%REQ(a):x%", "%REQ(a", "%a%"] {
         assert!(Format::parse(bad).is_err(), "{bad}");
     }

@@ -46,6 +46,12 @@ pub(super) fn balancing(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Balancing {
             at.whole("lb_subset_config");
             cx.error(at, "lb_subset_config", "conflict", text);
         }
+        for field in ["zone_aware_lb_config", "locality_weighted_lb_config", "consistent_hashing_lb_config"] {
+            if let Some(common) = common.as_ref().filter(|common| common.has(field)) {
+                let text = format!("beside `load_balancing_policy`, `{field}` stands in the policy itself");
+                cx.error(common, field, "conflict", text);
+            }
+        }
         listed(cx, &list, &mut balancing);
     } else {
         balancing.policy = named(cx, at, keys);

@@ -151,6 +151,9 @@ fn without_meaning_here(cx: &mut Lowering<'_>, root: &Reader<'_>) {
     if let Some(manager) = root.message("cluster_manager") {
         manager.ignore("enable_deferred_cluster_creation", "a cluster without traffic costs next to nothing");
     }
+    if root.has("watchdog") && root.has("watchdogs") {
+        cx.error(root, "watchdog", "conflict", "`watchdogs` takes the place of `watchdog`: write one of them");
+    }
     root.ignore("enable_dispatcher_stats", "there is no dispatcher");
     root.ignore("default_regex_engine", "there is one engine, and it runs in linear time");
     for field in ["watchdogs", "watchdog", "memory_allocator_manager", "application_log_config", "flags_path"] {

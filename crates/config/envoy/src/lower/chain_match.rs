@@ -1,6 +1,6 @@
 //! Which connections a filter chain takes (`FilterChainMatch`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use postrider_model::{ChainMatch, Cidr, SourceKind, TransportMatch};
@@ -22,7 +22,7 @@ pub(super) fn chain_match(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ChainMatch 
         }
     };
     let ports = at.u64s("source_ports");
-    ChainMatch {
+    let matches = ChainMatch {
         destination_port: at.u32_wrapper("destination_port").and_then(|port| u16::try_from(port).ok()),
         destination_prefixes: ranges(cx, at, "prefix_ranges"),
         server_names: server_names(cx, at),
@@ -36,6 +36,21 @@ pub(super) fn chain_match(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ChainMatch 
         },
         source_prefixes: ranges(cx, at, "source_prefix_ranges"),
         source_ports: ports.iter().filter_map(|port| u16::try_from(port.value).ok()).collect(),
+    };
+    once(cx, at, "prefix_ranges", &matches.destination_prefixes);
+    once(cx, at, "server_names", &matches.server_names);
+    once(cx, at, "application_protocols", &matches.application_protocols);
+    once(cx, at, "direct_source_prefix_ranges", &matches.direct_source_prefixes);
+    once(cx, at, "source_prefix_ranges", &matches.source_prefixes);
+    once(cx, at, "source_ports", &matches.source_ports);
+    matches
+}
+
+/// Refuses a value that a list has twice: as in Envoy, the chain would be in its own way.
+fn once<T: ToString>(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str, values: &[T]) {
+    let mut seen = HashSet::new();
+    if let Some(twice) = values.iter().map(T::to_string).find(|value| !seen.insert(value.clone())) {
+        cx.error(at, field, "duplicate-match", format!("`{field}` lists `{twice}` twice"));
     }
 }
 

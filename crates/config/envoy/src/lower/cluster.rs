@@ -33,6 +33,9 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
         at.whole("original_dst_lb_config");
         at.ignore("original_dst_lb_config", "it is about clusters of original destinations");
     }
+    if matches!(discovery, Some(Discovery::Static(_))) {
+        endpoints::weights_fit(cx, at, &balancing);
+    }
     let health = health::rules(cx, at);
     let (thresholds, high_thresholds) = thresholds(cx, at);
     let (upstream, names) = upstream::options(cx, at);
@@ -75,6 +78,14 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
     };
     // A cluster whose transport was refused must not be spoken to in the clear.
     let (transport, transports) = transport?;
+    let in_the_clear = transport.tls.is_none() || transports.iter().any(|transport| transport.tls.is_none());
+    if cluster.upstream.protocol == UpstreamProtocol::Auto && in_the_clear {
+        let text = "`auto_config` has TLS find out which protocol a host speaks, and connections in the clear cannot";
+        let diagnostic = at
+            .diagnostic_at("typed_extension_protocol_options", Severity::Error, "conflict", text)
+            .expected("`explicit_http_config`; or `UpstreamTlsContext` for all connections of the cluster");
+        cx.push(diagnostic);
+    }
     let tls = transport.tls.map(Arc::new);
     let proxy_header = transport.proxy_header.map(Box::new);
     Some(Cluster { discovery: discovery?, tls, proxy_header, transports, ..cluster })

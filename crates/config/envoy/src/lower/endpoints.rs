@@ -1,13 +1,19 @@
 //! Endpoints of a `load_assignment`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use postrider_model::{Address, Endpoint, EndpointCheck, EndpointHealth, Locality, Metadata, Value};
+use postrider_config_core::{Severity, Span};
+use postrider_model::{
+    Address, Balancing, Endpoint, EndpointCheck, EndpointHealth, LoadBalancing, Locality, Metadata, Value,
+};
 
 use super::address::{self, Place};
 use super::context::Lowering;
 use super::{health, metadata};
 use crate::reader::Reader;
+
+const WEIGHT: &str = "load_balancing_weight";
 
 /// One entry of `lb_endpoints` with its place.
 pub(super) struct Entry<'m> {
@@ -36,7 +42,7 @@ pub(super) fn fixed(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Vec<E
                 let text = format!("`{host}` is a name, and a STATIC cluster resolves no names");
                 let diagnostic = entry
                     .at
-                    .diagnostic_at("endpoint", postrider_config_core::Severity::Error, "invalid-address", text)
+                    .diagnostic_at("endpoint", Severity::Error, "invalid-address", text)
                     .at(host_span(&entry.at))
                     .expected("an IP address; or give the cluster `type: STRICT_DNS`");
                 cx.push(diagnostic);
@@ -95,10 +101,51 @@ pub(super) fn entries<'m>(cx: &mut Lowering<'_>, cluster: &Reader<'m>) -> (Vec<E
     (all, sound)
 }
 
+/// Refuses weights that a ring or table of hosts cannot be reckoned from: those of the hosts of a priority, and those of its
+/// localities, add up to a number of 32 bits.
+pub(super) fn weights_fit(cx: &mut Lowering<'_>, cluster: &Reader<'_>, balancing: &Balancing) {
+    const MOST: u64 = u32::MAX as u64;
+    let by_hash = matches!(balancing.policy, LoadBalancing::RingHash(_) | LoadBalancing::Maglev(_));
+    // Where requests name their hosts, Envoy does not look.
+    if !by_hash || balancing.named.is_some() {
+        return;
+    }
+    let Some(assignment) = cluster.message("load_assignment") else { return };
+    let mut hosts: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut localities: BTreeMap<u32, u64> = BTreeMap::new();
+    for locality in assignment.list("endpoints") {
+        let priority = locality.u32("priority");
+        let weight = |at: &Reader<'_>, otherwise| u64::from(at.u32_wrapper(WEIGHT).unwrap_or(otherwise));
+        let sum = localities.entry(priority).or_default();
+        *sum += weight(&locality, 0);
+        if *sum > MOST {
+            let text = format!("with this one, the weights of the localities of priority {priority} add up to {sum}");
+            too_heavy(cx, &locality, text);
+            return;
+        }
+        let sum = hosts.entry(priority).or_default();
+        let nested = locality.message("load_balancer_endpoints");
+        let nested = nested.iter().flat_map(|list| list.list("lb_endpoints"));
+        for host in locality.list("lb_endpoints").into_iter().chain(nested) {
+            *sum += weight(&host, 1);
+            if *sum > MOST {
+                let text = format!("with this one, the weights of the hosts of priority {priority} add up to {sum}");
+                too_heavy(cx, &host, text);
+                return;
+            }
+        }
+    }
+}
+
+fn too_heavy(cx: &mut Lowering<'_>, at: &Reader<'_>, text: String) {
+    let diagnostic = at.diagnostic_at(WEIGHT, Severity::Error, "invalid-weight", text);
+    cx.push(diagnostic.expected("a sum of at most 4294967295").help("divide all weights by the same number"));
+}
+
 /// Where the endpoints of a group stand, and what they weigh together.
 fn locality(at: &Reader<'_>) -> Option<Arc<Locality>> {
     let names = at.message("locality");
-    let weight = at.u32_wrapper("load_balancing_weight");
+    let weight = at.u32_wrapper(WEIGHT);
     let metadata = Some(metadata::with_messages(at)).filter(|metadata| !metadata.is_empty()).map(Arc::new);
     if names.is_none() && weight.is_none() && metadata.is_none() {
         return None;
@@ -119,18 +166,25 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
         "DEGRADED" => EndpointHealth::Degraded,
         _ => EndpointHealth::Healthy,
     };
-    let weight = at.u32_wrapper("load_balancing_weight").unwrap_or(1);
+    let weight = at.u32_wrapper(WEIGHT).unwrap_or(1);
     let Some(endpoint) = at.message("endpoint") else {
         cx.missing(&at, "the entry has no endpoint", "`endpoint: {address: …}`");
         return None;
     };
-    let check = endpoint.message("health_check_config").map(|config| health::of_endpoint(cx, &config));
+    let own_check = endpoint.message("health_check_config");
+    let check = own_check.as_ref().map(|config| health::of_endpoint(cx, config));
     let hostname = endpoint.str("hostname");
     let Some(address) = endpoint.message("address") else {
         cx.missing(&endpoint, "the endpoint has no address", "`address: {socket_address: …}`");
         return None;
     };
     let place = with_port(cx, &address)?;
+    if let (Place::Literal(Address::Unix { .. }), Some(config)) = (&place, &own_check)
+        && config.u32("port_value") != 0
+    {
+        cx.error(config, "port_value", "conflict", "the endpoint is a socket without a port, and is checked there");
+        return None;
+    }
     let mut additional = Vec::new();
     for at in endpoint.list("additional_addresses") {
         let Some(address) = at.message("address") else {
@@ -151,12 +205,7 @@ fn with_port(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Place> {
         && socket.port() == 0
     {
         let diagnostic = address
-            .diagnostic_at(
-                "socket_address",
-                postrider_config_core::Severity::Error,
-                "invalid-port",
-                "an endpoint needs a port",
-            )
+            .diagnostic_at("socket_address", Severity::Error, "invalid-port", "an endpoint needs a port")
             .expected("`port_value` from 1 to 65535");
         cx.push(diagnostic);
         return None;
@@ -165,7 +214,7 @@ fn with_port(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Place> {
 }
 
 /// The place of the host of an entry of `lb_endpoints`.
-pub(super) fn host_span(at: &Reader<'_>) -> Option<postrider_config_core::Span> {
+pub(super) fn host_span(at: &Reader<'_>) -> Option<Span> {
     let socket = at.message("endpoint")?.message("address")?.message("socket_address")?;
     socket.span_of("address")
 }

@@ -217,7 +217,7 @@ fn switched(cx: &mut Lowering<'_>, name: &str, wrapper: &Reader<'_>) -> Option<S
     let disabled = wrapper.bool("disabled");
     let optional = wrapper.bool("is_optional");
     let Some(any) = wrapper.any("config") else {
-        if !disabled && !optional {
+        if !disabled {
             cx.missing(wrapper, format!("the override of `{name}` changes nothing"), "`config` or `disabled: true`");
         }
         return Some((None, disabled, optional));

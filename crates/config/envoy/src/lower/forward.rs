@@ -17,6 +17,9 @@ use crate::reader::Reader;
 /// `RouteAction.timeout` where it is absent.
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The only policy that there is of requests in the early data of a connection.
+const EARLY_DATA: &str = "envoy.extensions.early_data.v3.DefaultEarlyDataPolicy";
+
 /// `host` is what the virtual host says about its routes, and `body_limit` the route's own limit on kept bodies.
 pub(super) fn forward(
     cx: &mut Lowering<'_>,
@@ -35,6 +38,12 @@ pub(super) fn forward(
     let stream_limit = stream_limit(at);
     let grpc_timeout = grpc_timeout(at, stream_limit.is_some());
     let terminates = terminates(cx, at);
+    if let Some(policy) = at.message("early_data_policy")
+        && let Some(any) = policy.any("typed_config").filter(|any| any.type_name != EARLY_DATA)
+    {
+        policy.str("name");
+        cx.refuse_extension(&policy, "typed_config", &any);
+    }
     at.whole("early_data_policy");
     at.ignore("early_data_policy", "no request is sent in the early data of a connection");
     let forward = Forward {

@@ -39,6 +39,8 @@ pub(super) const MAX_HEAD_KIB: u32 = 60;
 
 pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpConnection> {
     let codec = codec(cx, at);
+    let max_head_kib = at.u32_wrapper("max_request_headers_kb").unwrap_or(MAX_HEAD_KIB);
+    http2::field_within_head(cx, at, "max_request_headers_kb", max_head_kib);
     let (filters, router) = filters::chain(cx, at, "http_filters");
     let (upgrades, upgrade_filters) = upgrades(cx, at, &router);
     let mut written = at.list("http_filters");
@@ -54,11 +56,11 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
         routes: Arc::default(),
         filters,
         access_log: access_log::loggers(cx, at, "access_log"),
-        log_moments: log_moments(at),
+        log_moments: log_moments(cx, at),
         timeouts: timeouts(at, common.as_ref()),
         limits: HttpLimits {
             max_headers: common.as_ref().and_then(|c| c.u32_wrapper("max_headers_count")).unwrap_or(MAX_HEADERS),
-            max_head_bytes: at.u32_wrapper("max_request_headers_kb").unwrap_or(MAX_HEAD_KIB) << 10,
+            max_head_bytes: max_head_kib << 10,
             max_requests_per_connection: common
                 .as_ref()
                 .and_then(|c| c.u32_wrapper("max_requests_per_connection"))
@@ -79,14 +81,20 @@ pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpC
     Some(HttpConnection { routes: Arc::new(routes?), ..connection })
 }
 
-/// `access_log_options`, or the two fields that came before it, which then say nothing.
-fn log_moments(at: &Reader<'_>) -> LogMoments {
+/// `access_log_options`, or the two fields that came before it.
+fn log_moments(cx: &mut Lowering<'_>, at: &Reader<'_>) -> LogMoments {
     let older = LogMoments {
         start: at.bool("flush_access_log_on_new_request"),
         connected: false,
         every: at.duration("access_log_flush_interval"),
     };
     let Some(options) = at.message("access_log_options") else { return older };
+    for field in ["flush_access_log_on_new_request", "access_log_flush_interval"] {
+        if at.has(field) {
+            let text = format!("`access_log_options` takes the place of `{field}`: write it there");
+            cx.error(at, field, "conflict", text);
+        }
+    }
     LogMoments {
         start: options.bool("flush_access_log_on_new_request"),
         connected: options.bool("flush_log_on_tunnel_successfully_established"),

@@ -1,5 +1,6 @@
 //! HTTP/2 with clients and upstreams (`Http2ProtocolOptions`).
 
+use postrider_config_core::Severity;
 use postrider_model::{Codec, Http2Keepalive, Http2Options};
 
 use super::context::Lowering;
@@ -79,6 +80,18 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
         written.approximate(field, "the codec has bounds of its own, which cannot be set");
     }
     options
+}
+
+/// Refuses a field that may be longer than the head it is part of. `at` holds `http2_protocol_options`, and `limit` is the
+/// name of what says `most` kibibytes for a head.
+pub(super) fn field_within_head(cx: &mut Lowering<'_>, at: &Reader<'_>, limit: &str, most: u32) {
+    const FIELD: &str = "max_header_field_size_kb";
+    let Some(options) = at.message("http2_protocol_options") else { return };
+    if let Some(kib) = options.u32_wrapper(FIELD).filter(|kib| *kib > most) {
+        let text = format!("one field may have {kib} KiB, but a head with all of its fields only {most}");
+        let diagnostic = options.diagnostic_at(FIELD, Severity::Error, "conflict", text);
+        cx.push(diagnostic.expected(format!("at most {most}; or write `{limit}: {kib}`")));
+    }
 }
 
 fn keepalive(at: &Reader<'_>) -> Option<Http2Keepalive> {

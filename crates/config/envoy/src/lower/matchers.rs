@@ -2,8 +2,8 @@
 
 use postrider_config_core::Diagnostic;
 use postrider_model::{
-    CookieMatch, HeaderCondition, HeaderMatch, MetadataKey, MetadataMatch, QueryCondition, QueryMatch, Reading, Regex,
-    StateCondition, StateMatch, StringKind, StringMatch,
+    CASE_OF_REGEX, CookieMatch, HeaderCondition, HeaderMatch, MetadataKey, MetadataMatch, QueryCondition, QueryMatch,
+    Reading, Regex, StateCondition, StateMatch, StringKind, StringMatch,
 };
 
 use super::context::Lowering;
@@ -22,7 +22,9 @@ pub(super) fn string(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StringMat
         Some("suffix") => StringKind::Suffix(at.str("suffix").to_owned()),
         Some("contains") => StringKind::Contains(at.str("contains").to_owned()),
         Some("safe_regex") => {
-            at.ignore("ignore_case", "it does not apply to regular expressions");
+            if ignore_case {
+                cx.error(at, "ignore_case", "conflict", CASE_OF_REGEX);
+            }
             return cx.regex(&at.message("safe_regex")?).map(|regex| plain(StringKind::Regex(regex)));
         }
         Some("custom") => plugins::matcher(cx, &at.message("custom")?)?,

@@ -12,6 +12,8 @@ use crate::reader::Reader;
 /// Redirects are followed once where `max_internal_redirects` is absent.
 const FOLLOWED: u32 = 1;
 
+const COPIED: &str = "response_headers_to_copy";
+
 const PREVIOUS_ROUTES: &str = "envoy.extensions.internal_redirect.previous_routes.v3.PreviousRoutesConfig";
 const ALLOWED_ROUTES: &str = "envoy.extensions.internal_redirect.allow_listed_routes.v3.AllowListedRoutesConfig";
 const SAFE_SCHEMES: &str = "envoy.extensions.internal_redirect.safe_cross_scheme.v3.SafeCrossSchemeConfig";
@@ -101,7 +103,11 @@ pub(super) fn redirects(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Arc<In
     let Some(at) = at.message("internal_redirect_policy") else { return older.then(|| Arc::new(redirects)) };
     redirects.max = at.u32_wrapper("max_internal_redirects").unwrap_or(FOLLOWED);
     redirects.across_schemes = at.bool("allow_cross_scheme_redirect");
-    redirects.copied_headers = headers::names(cx, &at, "response_headers_to_copy");
+    redirects.copied_headers = headers::names(cx, &at, COPIED);
+    for host in at.strings(COPIED).iter().filter(|name| name.value.eq_ignore_ascii_case("host")) {
+        let text = "`host` routes the request and is not copied into it";
+        cx.element_error(&at, COPIED, host, "invalid-header-name", text);
+    }
     let codes = at.u64s("redirect_response_codes");
     if !codes.is_empty() {
         // Envoy passes over all others.

@@ -16,6 +16,13 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
     let clusters = clusters(cx, at);
     let max_connect_attempts = at.u32_wrapper("max_connect_attempts").unwrap_or(1);
     if max_connect_attempts <= 1 {
+        if let Some(back_off) = at.message("backoff_options") {
+            let (base, max) = (back_off.duration("base_interval"), back_off.duration("max_interval"));
+            if max.zip(base).is_some_and(|(max, base)| max < base) {
+                let text = "the longest wait is shorter than the first";
+                cx.error(&back_off, "max_interval", "invalid-interval", text);
+            }
+        }
         at.ignore("backoff_options", "there is a single attempt");
     }
     for field in ["downstream_idle_timeout", "upstream_idle_timeout"] {

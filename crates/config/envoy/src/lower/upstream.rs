@@ -1,5 +1,6 @@
 //! Options of the connections to a cluster: HTTP protocol options, keep-alive, source address.
 
+use postrider_config_core::Severity;
 use postrider_model::{
     AddressOrder, FilterSlot, Http2Options, NameForm, TcpKeepalive, UpstreamOptions, UpstreamProtocol,
 };
@@ -12,6 +13,11 @@ use crate::reader::Reader;
 
 /// Go code in place of HTTP.
 const GOLANG: &str = "envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config";
+
+/// Both of clusters and of their options.
+const MAX_REQUESTS: &str = "max_requests_per_connection";
+
+const MAX_HEAD: &str = "max_response_headers_kb";
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
@@ -30,7 +36,7 @@ pub(super) struct RequestNames<'m> {
 pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOptions, RequestNames<'m>) {
     let mut options = UpstreamOptions {
         idle_timeout: Some(CONNECTION_IDLE_TIMEOUT),
-        max_requests_per_connection: requests(at, "max_requests_per_connection"),
+        max_requests_per_connection: requests(at, MAX_REQUESTS),
         pool_per_client: at.bool("connection_pool_per_downstream_connection"),
         max_connection_duration: None,
         max_stream_duration: None,
@@ -56,6 +62,9 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
     if let Some(http1) = at.message("http_protocol_options") {
         self::http1(cx, &http1, &mut options);
     }
+    if let Some(most) = max_head_kib(at) {
+        http2::field_within_head(cx, at, MAX_HEAD, most);
+    }
     if at.has("http2_protocol_options") {
         options.http2 = http2::options(cx, at);
         options.protocol = UpstreamProtocol::Http2;
@@ -63,19 +72,22 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
     if at.enum_name("protocol_selection") == "USE_DOWNSTREAM_PROTOCOL" {
         options.protocol = UpstreamProtocol::SameAsClient;
     }
+    let explicit_options = at.any_map("typed_extension_protocol_options");
+    if !explicit_options.iter().any(|(_, any)| any.type_name == HTTP_OPTIONS) {
+        older_conflicts(cx, at);
+    }
     let mut names = request_names(cx, at);
-    for (key, any) in at.any_map("typed_extension_protocol_options") {
+    for (key, any) in explicit_options {
         let Some(config) = &any.reader else { continue };
         if any.type_name == HTTP_OPTIONS && key != HTTP_OPTIONS {
             let text = format!("options of this type stand under the key `{HTTP_OPTIONS}`, not `{key}`");
             cx.error(at, "typed_extension_protocol_options", "invalid-key", text);
         }
         if any.type_name == HTTP_OPTIONS {
-            const TWICE: &str = "max_requests_per_connection";
             let common = config.message("common_http_protocol_options");
-            if at.has(TWICE) && common.is_some_and(|common| common.has(TWICE)) {
-                let text = format!("`{HTTP_OPTIONS}` has `{TWICE}`, too");
-                cx.error(at, TWICE, "conflict", text);
+            if at.has(MAX_REQUESTS) && common.is_some_and(|common| common.has(MAX_REQUESTS)) {
+                let text = format!("`{HTTP_OPTIONS}` has `{MAX_REQUESTS}`, too");
+                cx.error(at, MAX_REQUESTS, "conflict", text);
             }
             if let Some(explicit) = explicit(cx, config, &mut options) {
                 names = explicit;
@@ -103,6 +115,26 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         options.keepalive = merged(options.keepalive, bind.keepalive);
     }
     (options, names)
+}
+
+/// What the cluster's own fields say twice, or say of two protocols.
+fn older_conflicts(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+    let common = at.message("common_http_protocol_options");
+    if at.has(MAX_REQUESTS) && common.is_some_and(|common| common.has(MAX_REQUESTS)) {
+        let text = format!("`common_http_protocol_options` has `{MAX_REQUESTS}`, too");
+        cx.error(at, MAX_REQUESTS, "conflict", text);
+    }
+    let both = at.has("http_protocol_options") && at.has("http2_protocol_options");
+    if both && at.enum_name("protocol_selection") == "USE_CONFIGURED_PROTOCOL" {
+        let text = "`http_protocol_options` and `http2_protocol_options` stand for one protocol each";
+        let diagnostic = at.diagnostic_at("http_protocol_options", Severity::Error, "conflict", text);
+        cx.push(diagnostic.expected("one of them; or `protocol_selection: USE_DOWNSTREAM_PROTOCOL`"));
+    }
+}
+
+/// Kibibytes of the longest head of an answer, where that is written.
+fn max_head_kib(at: &Reader<'_>) -> Option<u32> {
+    at.message("common_http_protocol_options")?.u32_wrapper(MAX_HEAD)
 }
 
 /// `upstream_config`: what speaks to the hosts.
@@ -159,6 +191,11 @@ fn explicit<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>, options: &mut UpstreamOp
 }
 
 fn protocol(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) {
+    if let (Some(most), Some(oneof)) = (max_head_kib(at), at.oneof("upstream_protocol_options"))
+        && let Some(protocol) = at.message(oneof)
+    {
+        http2::field_within_head(cx, &protocol, MAX_HEAD, most);
+    }
     match at.oneof("upstream_protocol_options") {
         Some("explicit_http_config") => {
             let Some(config) = at.message("explicit_http_config") else { return };
@@ -214,11 +251,10 @@ fn common(at: &Reader<'_>, options: &mut UpstreamOptions) {
     if let Some(headers) = at.u32_wrapper("max_headers_count") {
         options.max_response_headers = headers;
     }
-    if let Some(kib) = at.u32_wrapper("max_response_headers_kb") {
+    if let Some(kib) = at.u32_wrapper(MAX_HEAD) {
         options.max_response_head_bytes = kib << 10;
     }
-    options.max_requests_per_connection =
-        requests(at, "max_requests_per_connection").or(options.max_requests_per_connection);
+    options.max_requests_per_connection = requests(at, MAX_REQUESTS).or(options.max_requests_per_connection);
 }
 
 fn http1(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions) {

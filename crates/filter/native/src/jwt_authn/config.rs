@@ -313,6 +313,9 @@ fn remote(at: &mut Reading<'_>) -> Option<Remote> {
     if uri.is_none() {
         at.error("http_uri", "where the keys are is required");
     }
+    if uri.as_ref().is_some_and(|uri| !uri.authority.is_empty() && !uri.is_absolute) {
+        at.error("http_uri.uri", "a URI with its scheme is wanted, as in `https://keys.example.com/all.json`");
+    }
     let in_background = at.map("async_fetch", |at| {
         // Listeners do not wait for keys: requests do.
         at.bool("fast_listener");

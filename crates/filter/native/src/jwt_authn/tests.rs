@@ -478,6 +478,25 @@ fn other_workers_have_the_keys_that_the_first_one_got() {
 }
 
 #[test]
+fn where_keys_are_is_said_with_a_scheme_and_a_host() {
+    for (uri, is_good) in [
+        ("https://keys.test", true),
+        ("http://keys.test:8080/k", true),
+        ("http://[::1]:8/k", true),
+        ("keys.test/k", false),
+        ("https://keys.test:99999/", false),
+        ("https://keys.test:http/", false),
+        ("https://keys test/", false),
+    ] {
+        let server = object([("uri", text(uri)), ("cluster", text("keys")), ("timeout", text("1s"))]);
+        let config = gateway(provider(vec![("remote_jwks", object([("http_uri", server)]))]), Vec::new());
+        let errors = build("jwt", &config).err().unwrap_or_default();
+        assert_eq!(errors.is_empty(), is_good, "{uri}: {errors:?}");
+        assert!(errors.iter().all(|error| error.path.ends_with("remote_jwks.http_uri.uri")), "{errors:?}");
+    }
+}
+
+#[test]
 fn a_configuration_is_refused_with_all_its_errors() {
     let (key, keys) = here();
     let bad = object([
