@@ -36,6 +36,7 @@ pub fn call_retry_policy(at: &mut Reading<'_>) -> RetryPolicy {
         request_headers: Vec::new(),
         avoids: Vec::new(),
         host_draws: 1,
+        changes_cluster: false,
         avoids_priorities_after: None,
     }
 }

@@ -48,6 +48,8 @@ pub struct RetryPolicy {
     pub avoids: Vec<Avoided>,
     /// How often another host is drawn because of that.
     pub host_draws: u32,
+    /// Another try may go to another cluster, where the route has several.
+    pub changes_cluster: bool,
     /// After so many tries, and each time after as many more, the priorities that were tried are passed over.
     pub avoids_priorities_after: Option<u32>,
 }

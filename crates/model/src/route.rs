@@ -195,6 +195,8 @@ pub struct Forward {
     pub target: Target,
     /// What says which of the weighted clusters it is.
     pub lot: Lot,
+    /// Where other tries of a request go.
+    pub next: NextCluster,
     /// From the end of the request to the end of the response. `None` is no limit.
     pub timeout: Option<Duration>,
     /// Limits of the whole stream, which take the place of `timeout`.
@@ -312,6 +314,20 @@ pub enum Target {
     Header(String),
     /// A plugin names the cluster of each request.
     Plugin(Arc<ClusterSpecifier>),
+}
+
+/// The cluster of a request that is tried again.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum NextCluster {
+    /// That of the first try.
+    #[default]
+    Same,
+    /// One of the weighted clusters that was not tried; when all of them were, they begin anew.
+    Untried,
+    /// One of the first of these groups for the second try, of the next one for the third; the last one stays.
+    Groups(Vec<Vec<WeightedCluster>>),
+    /// The plugin is asked once more.
+    Asked,
 }
 
 /// A plugin that chooses clusters.

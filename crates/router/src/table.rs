@@ -350,6 +350,7 @@ pub(crate) mod tests {
         Forward {
             target: Target::Cluster("c".into()),
             lot: Default::default(),
+            next: Default::default(),
             timeout: None,
             idle_timeout: None,
             flush_timeout: None,

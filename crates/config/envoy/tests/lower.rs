@@ -14,8 +14,8 @@ use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome, load};
 use postrider_model::{
     Action, AddressOrder, ConnectionHandler, Discovery, DnsClient, DnsResolver, EscapedSlashes, FilterOverride,
-    HeaderCondition, HostRewrite, LoadBalancing, LogFormat, LogOutput, PathMatch, PathRewrite, ResponseBody, Snapshot,
-    StringKind, Target, Underscores, Value, ValueError,
+    HeaderCondition, HostRewrite, LoadBalancing, LogFormat, LogOutput, NextCluster, PathMatch, PathRewrite,
+    ResponseBody, Snapshot, StringKind, Target, Underscores, Value, ValueError,
 };
 
 fn outcome(name: &str, text: &str) -> Outcome {
@@ -342,7 +342,7 @@ fn an_error_below_a_struct_points_at_the_value() {
 }
 
 #[test]
-fn groups_of_clusters_are_weighted_clusters_of_the_first() {
+fn groups_of_clusters_are_weighted_clusters_of_the_first_and_those_of_other_tries() {
     const KIND: &str = "envoy.extensions.router.cluster_specifiers.priority_group.v3.PriorityGroupClusterSpecifier";
     let text = |more: &str| {
         let routes = format!(
@@ -353,6 +353,7 @@ fn groups_of_clusters_are_weighted_clusters_of_the_first() {
               routes:
               - match: {{ prefix: / }}
                 route:
+                  retry_policy: {{ retry_on: 5xx, refresh_cluster_on_retry: true }}
                   inline_cluster_specifier_plugin:
                     extension:
                       name: groups
@@ -368,15 +369,23 @@ fn groups_of_clusters_are_weighted_clusters_of_the_first() {
         chain("").replace("route_config: {}", &routes)
     };
     let outcome = common::outcome(&text("header_name: x-n"), &|_: &str| true);
-    let said = common::said(&outcome);
-    assert!(said.contains("warning[no-effect]: only the first group is asked"), "{said}");
-    let snapshot = outcome.snapshot.unwrap_or_else(|| panic!("{said}"));
+    let snapshot = common::snapshot(&outcome);
     let Action::Forward(forward) = &http(&snapshot.listeners[0]).routes.virtual_hosts[0].routes[0].action else {
         panic!("no cluster");
     };
     let Target::Weighted(clusters) = &forward.target else { panic!("{:?}", forward.target) };
-    let clusters: Vec<_> = clusters.iter().map(|cluster| (cluster.cluster.as_str(), cluster.weight)).collect();
-    assert_eq!((clusters, &forward.lot), (vec![("c", 3)], &postrider_model::Lot::Header("x-n".into())));
+    assert_eq!(clusters[0].weight, 3);
+    assert_eq!((clusters.len(), &forward.lot), (1, &postrider_model::Lot::Header("x-n".into())));
+    let NextCluster::Groups(groups) = &forward.next else { panic!("{:?}", forward.next) };
+    assert_eq!((groups.len(), groups[0][0].weight), (1, 1));
+    let kept = common::snapshot(&common::outcome(
+        &text("header_name: x-n").replace("refresh_cluster_on_retry: true", "num_retries: 2"),
+        &|_: &str| true,
+    ));
+    let Action::Forward(forward) = &http(&kept.listeners[0]).routes.virtual_hosts[0].routes[0].action else {
+        panic!("no cluster");
+    };
+    assert_eq!(forward.next, NextCluster::Same);
     let refused = common::outcome(&text("override_metadata_namespace: x"), &|_: &str| true);
     assert!(refused.snapshot.is_none() && common::said(&refused).contains("override_metadata_namespace"));
     let unknown =

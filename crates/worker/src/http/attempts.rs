@@ -18,9 +18,10 @@ use postrider_upstream::{LocalBreakers, Permit, Random};
 use super::attempt_record::AttemptRecord;
 use super::upside::Upside;
 use crate::call::Feeder;
-use crate::cluster::Host;
+use crate::cluster::{Cluster, Host};
 use crate::io::Io;
 use crate::plan::AttemptsPlan;
+use crate::worker::Worker;
 
 /// The fields by which a request says how it wants to be tried. They are for this proxy and go no further.
 pub(super) const OWN_FIELDS: [HeaderId; 11] = [
@@ -59,12 +60,14 @@ pub(crate) struct Attempts {
     pub(super) per_try_idle: Option<Duration>,
     /// The request's own, in place of the route's; `Some(None)` is no limit.
     pub(super) timeout: Option<Option<Duration>>,
-    /// How long a try may take once it has its connection: the request's word, or else the cluster's.
+    /// How long a try may take once it has its connection: the request's word, or else the cluster's. Zero is no limit.
     max_duration: Option<Duration>,
+    max_duration_of_cluster: Option<Duration>,
     /// Nothing is answered (204) where there is no answer in time.
     late_without_content: bool,
-    /// Where the request is counted beside its cluster.
+    /// Where the request is counted beside its cluster, and the name that it gave for that.
     pub(super) alternative: Option<Rc<Block>>,
+    pub(super) alternative_name: Option<Vec<u8>>,
     /// When the try under way got its connection.
     pub(super) began: Option<Moment>,
     /// Something of the request was sent, on this try or on one before.
@@ -73,6 +76,8 @@ pub(crate) struct Attempts {
     pub(super) timed_out: bool,
     /// Every host that failed.
     pub(super) tried: Vec<Rc<Host>>,
+    /// The weighted clusters that were tried, where another try goes to another one.
+    pub(super) tried_clusters: Vec<usize>,
     /// Every connection that a try which failed was sent on.
     pub(super) tried_on: Vec<u64>,
     /// Of those, how many of the last ones count for `left_out`.
@@ -191,12 +196,15 @@ impl Attempts {
             per_try_idle: policy.and_then(|policy| policy.per_try_idle_timeout),
             timeout: timeout.map(|millis| Some(Duration::from_millis(millis)).filter(|limit| !limit.is_zero())),
             max_duration: number(fields, HeaderId::XEnvoyUpstreamStreamDurationMs).map(Duration::from_millis),
+            max_duration_of_cluster: None,
             late_without_content: fields.has(HeaderId::XEnvoyUpstreamRqTimeoutAltResponse),
             alternative: None,
+            alternative_name: fields.get(HeaderId::XEnvoyUpstreamAltStatName).map(<[u8]>::to_vec),
             began: None,
             started: false,
             timed_out: false,
             tried: Vec::new(),
+            tried_clusters: Vec::new(),
             tried_on: Vec::new(),
             counted: 0,
             left_out: Vec::new(),
@@ -236,14 +244,20 @@ impl Attempts {
         self.per_try = self.per_try.filter(|per_try| whole.is_none_or(|whole| *per_try < whole));
     }
 
-    /// Where the request says nothing of how long a try may take, the cluster does; zero is no limit.
-    pub(super) fn settle_duration(&mut self, of_cluster: Option<Duration>) {
-        self.max_duration = self.max_duration.or(of_cluster).filter(|limit| !limit.is_zero());
+    /// Takes over what the cluster of the next try says of tries.
+    pub(super) fn meet(&mut self, cluster: &Cluster, worker: &Worker) {
+        self.max_duration_of_cluster = cluster.plan.model.upstream.max_stream_duration;
+        let name = self.alternative_name.as_deref();
+        self.alternative = name.and_then(|name| cluster.alternative_stats(name, worker));
+        // Of another cluster the priorities are others.
+        self.left_out.clear();
+        self.counted = 0;
     }
 
     /// When the try under way has lasted for too long.
     pub(super) fn over(&self) -> Option<Moment> {
-        self.began.zip(self.max_duration).map(|(began, limit)| began + limit)
+        let limit = self.max_duration.or(self.max_duration_of_cluster).filter(|limit| !limit.is_zero());
+        self.began.zip(limit).map(|(began, limit)| began + limit)
     }
 
     /// The status of a request that has no answer in time, and what it says.

@@ -53,6 +53,8 @@ pub(crate) struct Exchange {
     pub(super) route: Option<u32>,
     /// Which of a route's weighted clusters was drawn.
     pub(super) weighted: Option<usize>,
+    /// The number that they were drawn by.
+    pub(super) ticket: u64,
     pub(super) filters: Option<Rc<Filters>>,
     pub(super) states: Vec<State>,
     /// The ways of both messages through the filters; unused when there are none.
@@ -157,6 +159,7 @@ impl Exchange {
             routes: None,
             route: None,
             weighted: None,
+            ticket: 0,
             filters: None,
             states: Vec::new(),
             request_pass: Passage::default(),

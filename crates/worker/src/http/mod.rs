@@ -26,6 +26,7 @@ mod local_replies;
 mod meters;
 mod mirror;
 mod names;
+mod next_cluster;
 mod outbox;
 mod passage;
 mod prepare;

@@ -179,7 +179,8 @@ impl Exchange {
                     Lot::Header(name) => ticket(&self.request, name),
                     Lot::Hash => self.hash_alone(&forward.hash_policies),
                 };
-                self.weighted = draw(clusters, ticket.unwrap_or_else(|| worker.random.next()));
+                self.ticket = ticket.unwrap_or_else(|| worker.random.next());
+                self.weighted = draw(clusters, self.ticket);
                 let own = self.weighted.and_then(|index| plan.weighted_filters.get(index));
                 chain = own.copied().unwrap_or(chain);
             }
@@ -380,7 +381,7 @@ impl Exchange {
 
     /// The cluster that the request's route leads to.
     #[inline(always)]
-    fn find_cluster(
+    pub(super) fn find_cluster(
         &self,
         connection: &Connection,
         routes: &Routes,
@@ -392,16 +393,22 @@ impl Exchange {
             Target::Cluster(name) => routes.cluster(route, name, worker),
             Target::Weighted(clusters) => {
                 let drawn = self.weighted.and_then(|index| clusters.get(index));
-                drawn.and_then(|drawn| match &drawn.header {
-                    None => worker.cluster(&drawn.cluster),
-                    Some(header) => named_by(&self.request, header, worker),
-                })
+                drawn.and_then(|drawn| self.cluster_of(drawn, worker))
             }
             Target::Header(name) => named_by(&self.request, name, worker),
             Target::Plugin(_) => {
                 let chooser = routes.plan.routes.get(route as usize).and_then(|plan| plan.chooser.as_ref());
                 chooser.and_then(|choose| worker.cluster(&choose(&self.request, &Loads(worker))?))
             }
+        }
+    }
+
+    /// The cluster that was drawn.
+    #[inline(always)]
+    pub(super) fn cluster_of(&self, drawn: &WeightedCluster, worker: &Worker) -> Option<Rc<Cluster>> {
+        match &drawn.header {
+            None => worker.cluster(&drawn.cluster),
+            Some(header) => named_by(&self.request, header, worker),
         }
     }
 
@@ -590,7 +597,7 @@ pub(super) fn place<'a>(connection: &'a Connection, http: &'a Http) -> Place<'a>
 }
 
 /// The index of a weighted cluster, by a uniform number.
-fn draw(clusters: &[WeightedCluster], random: u64) -> Option<usize> {
+pub(super) fn draw(clusters: &[WeightedCluster], random: u64) -> Option<usize> {
     let total: u64 = clusters.iter().map(|cluster| u64::from(cluster.weight)).sum();
     let mut ticket = random.checked_rem(total)?;
     clusters.iter().position(|cluster| {

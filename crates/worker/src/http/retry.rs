@@ -22,6 +22,7 @@ use super::attempts::{Attempts, LATE_REPLY, OWN_FIELDS, Reset, Verdict};
 use super::choice::choice;
 use super::ending::End;
 use super::exchange::Exchange;
+use super::next_cluster::Next;
 use super::outbox::Outbox;
 use super::transfer::Transfer;
 use crate::chain::Http;
@@ -44,9 +45,7 @@ impl Exchange {
         let limit = limit.unwrap_or(connection.chain.buffer_limit as u64);
         let mut attempts = Box::new(Attempts::new(said, &self.request, limit));
         if let Some(cluster) = &self.cluster {
-            attempts.settle_duration(cluster.plan.model.upstream.max_stream_duration);
-            let name = self.request.fields.get(HeaderId::XEnvoyUpstreamAltStatName);
-            attempts.alternative = name.and_then(|name| cluster.alternative_stats(name, &connection.worker));
+            attempts.meet(cluster, &connection.worker);
         }
         for id in OWN_FIELDS {
             self.request.fields.remove(id);
@@ -288,18 +287,37 @@ impl Exchange {
         }
         self.end_record(connection, http);
         self.end_attempt(&worker, &cluster);
-        let stats = cluster.stats(&worker).clone();
         let wait = self.attempts.as_mut().map(|attempts| attempts.back_off(&worker.random));
         self.rearm(connection, http);
         if let Some(wait) = wait {
             self.while_connecting(connection, http, Box::pin(tokio::time::sleep(wait.lasts))).await?;
+        }
+        self.info.upstream_attempts += 1;
+        let next = self.next_cluster(connection, forward);
+        let cluster = match &next {
+            Next::Other(other) => other.clone(),
+            Next::Same | Next::Nowhere => cluster,
+        };
+        let stats = cluster.stats(&worker).clone();
+        if let Some(wait) = wait {
             wait.count(&stats);
             self.groups.iter().for_each(|groups| groups.count_retry());
         }
-        self.info.upstream_attempts += 1;
-        let host = self.host_for_retry(&cluster, &worker);
+        let host = match next {
+            Next::Same => self.host_for_retry(&cluster, &worker),
+            Next::Other(_) => self.enter_cluster(&cluster, connection, http, forward),
+            Next::Nowhere => {
+                self.info.upstream_cluster = None;
+                return Err(self.no_host(connection, &stats));
+            }
+        };
         let host = host.or_else(|| self.destination(&cluster, connection));
-        let Some(host) = host else { return Err(self.no_host(connection, &stats)) };
+        let Some(host) = host else {
+            return Err(match self.refusal() {
+                Some(refusal) => self.not_taken(refusal, (&*connection, http), &stats),
+                None => self.no_host(connection, &stats),
+            });
+        };
         self.host = Some(host.clone());
         let auto = cluster.plan.model.upstream.auto_host_sni || forward.host_rewrite == HostRewrite::Auto;
         if auto && !host.endpoint.hostname.is_empty() {

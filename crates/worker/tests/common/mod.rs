@@ -177,6 +177,7 @@ fn routes() -> RouteTable {
     };
     let forward = Forward {
         lot: Default::default(),
+        next: Default::default(),
         target: Target::Cluster("origin".into()),
         timeout: Some(Duration::from_secs(15)),
         idle_timeout: None,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_model::{
-    Attempts, Forward, GrpcTimeout, HostRewrite, Labels, Lot, PathRewrite, PathTemplate, Priority, ProxyHeader,
-    StreamLimit, Target, WeightedCluster,
+    Attempts, Forward, GrpcTimeout, HostRewrite, Labels, Lot, NextCluster, PathRewrite, PathTemplate, Priority,
+    ProxyHeader, StreamLimit, Target, WeightedCluster,
 };
 
 use super::context::{ClusterUse, Lowering, timeout};
@@ -31,7 +31,7 @@ pub(super) fn forward(
     let OfRoute { body_limit, template } = own;
     let hash_policies = hash_policy::of_requests(cx, at);
     let labels = subsets::wanted(cx, at);
-    let (target, lot) = target(cx, at, rules, labels.as_ref()).unzip();
+    let choice = target(cx, at, rules, labels.as_ref());
     let path_rewrite = path_rewrite(cx, at, template.as_ref());
     let host_rewrite = host_rewrite(cx, at);
     let idle_timeout = at.duration("idle_timeout").map(|idle| (!idle.is_zero()).then_some(idle));
@@ -48,7 +48,8 @@ pub(super) fn forward(
     at.ignore("early_data_policy", "no request is sent in the early data of a connection");
     let forward = Forward {
         target: Target::Weighted(Vec::new()),
-        lot: lot.unwrap_or_default(),
+        lot: Lot::default(),
+        next: NextCluster::Same,
         timeout: if stream_limit.is_some() { None } else { timeout(at, "timeout", Some(ROUTE_TIMEOUT)) },
         stream_limit,
         grpc_timeout,
@@ -82,8 +83,11 @@ pub(super) fn forward(
         body_limit: body_limit.or(host.body_limit),
         ..host.clone()
     };
+    let changes_cluster = attempts.retry.as_ref().is_some_and(|policy| policy.changes_cluster);
     let attempts = (!attempts.is_empty()).then(|| Arc::new(attempts));
-    Some(Forward { target: target?, attempts, mirrors, ..forward })
+    let Choice { target, lot, next } = choice?;
+    let next = if changes_cluster { next } else { NextCluster::Same };
+    Some(Forward { target, lot, next, attempts, mirrors, ..forward })
 }
 
 /// For routes that forward nothing: no cluster has the empty name.
@@ -91,6 +95,7 @@ pub(super) fn nowhere() -> Forward {
     Forward {
         target: Target::Cluster(String::new()),
         lot: Lot::default(),
+        next: NextCluster::Same,
         timeout: Some(ROUTE_TIMEOUT),
         stream_limit: None,
         grpc_timeout: None,
@@ -113,6 +118,13 @@ pub(super) fn nowhere() -> Forward {
         mirrors: Vec::new(),
         redirects: None,
     }
+}
+
+/// Which cluster takes requests of a route, and those that are tried again.
+pub(super) struct Choice {
+    pub target: Target,
+    pub lot: Lot,
+    pub next: NextCluster,
 }
 
 /// What the route itself brings along.
@@ -160,8 +172,8 @@ fn target(
     at: &Reader<'_>,
     rules: &TableRules<'_>,
     labels: Option<&Arc<Labels>>,
-) -> Option<(Target, Lot)> {
-    let plain = |target| (target, Lot::Random);
+) -> Option<Choice> {
+    let plain = |target| Choice { target, lot: Lot::Random, next: NextCluster::Same };
     match at.oneof("cluster_specifier") {
         Some("cluster") => {
             let name = at.str("cluster");
@@ -171,14 +183,15 @@ fn target(
         Some("cluster_header") => Some(plain(Target::Header(matchers::lookup_name(at.str("cluster_header"))))),
         Some("weighted_clusters") => {
             let lot = lot(cx, at);
-            Some((weighted(cx, &at.message("weighted_clusters")?, rules, labels)?, lot))
+            let target = weighted(cx, &at.message("weighted_clusters")?, rules, labels)?;
+            Some(Choice { target, lot, next: NextCluster::Untried })
         }
         Some("cluster_specifier_plugin") => {
-            plugins::named(cx, at, &rules.specifiers).map(|specifier| specifier.target(labels))
+            plugins::named(cx, at, &rules.specifiers).map(|specifier| specifier.choice(labels))
         }
         Some("inline_cluster_specifier_plugin") => {
             let specifier = plugins::specifier(cx, &at.message("inline_cluster_specifier_plugin")?);
-            specifier.map(|specifier| specifier.target(labels))
+            specifier.map(|specifier| specifier.choice(labels))
         }
         Some(other) => {
             cx.refuse(at, other, "this way to choose a cluster");

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use postrider_config_core::nearest;
-use postrider_model::{ClusterSpecifier, Labels, Lot, StringKind, Target, Value, WeightedCluster};
+use postrider_model::{ClusterSpecifier, Labels, Lot, NextCluster, StringKind, Target, Value, WeightedCluster};
 
 use super::context::{ClusterUse, Lowering, origin};
+use super::forward::Choice;
 use super::{filters, priority_groups};
 use crate::reader::Reader;
 
@@ -16,18 +17,24 @@ pub(super) type Specifiers = Vec<(String, Option<Specifier>)>;
 #[derive(Clone, Debug)]
 pub(super) enum Specifier {
     Plugin(Arc<ClusterSpecifier>),
-    /// It does what weighted clusters do.
-    Weighted(Vec<WeightedCluster>, Lot),
+    /// Weighted clusters in groups, of which the first one takes requests.
+    Groups(Vec<Vec<WeightedCluster>>, Lot),
 }
 
 impl Specifier {
     /// Where a route goes that wants these `labels` of hosts.
-    pub(super) fn target(self, labels: Option<&Arc<Labels>>) -> (Target, Lot) {
+    pub(super) fn choice(self, labels: Option<&Arc<Labels>>) -> Choice {
         match self {
-            Specifier::Plugin(plugin) => (Target::Plugin(plugin), Lot::Random),
-            Specifier::Weighted(mut clusters, lot) => {
-                clusters.iter_mut().for_each(|cluster| cluster.labels = labels.cloned());
-                (Target::Weighted(clusters), lot)
+            Specifier::Plugin(plugin) => {
+                // As in Envoy, code that chose once has chosen for all tries.
+                let next = if plugin.kind == MATCHER { NextCluster::Asked } else { NextCluster::Same };
+                Choice { target: Target::Plugin(plugin), lot: Lot::Random, next }
+            }
+            Specifier::Groups(mut groups, lot) => {
+                groups.iter_mut().flatten().for_each(|cluster| cluster.labels = labels.cloned());
+                let first = if groups.is_empty() { Vec::new() } else { groups.remove(0) };
+                let next = if groups.is_empty() { NextCluster::Same } else { NextCluster::Groups(groups) };
+                Choice { target: Target::Weighted(first), lot, next }
             }
         }
     }
@@ -58,8 +65,8 @@ pub(super) fn specifier(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Specif
         && any.type_name == priority_groups::KIND
     {
         extension.str("name");
-        let (clusters, lot) = priority_groups::first(cx, any.reader.as_ref()?)?;
-        return Some(Specifier::Weighted(clusters, lot));
+        let (groups, lot) = priority_groups::read(cx, any.reader.as_ref()?)?;
+        return Some(Specifier::Groups(groups, lot));
     }
     let (kind, config) = self::extension(cx, &extension)?;
     if let Value::Map(entries) = &config

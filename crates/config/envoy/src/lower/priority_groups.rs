@@ -1,7 +1,7 @@
 //! Clusters in groups, of which a request asks the first one: `PriorityGroupClusterSpecifier`.
 //!
 //! Within a group weights decide, as among weighted clusters. The next group is for a retry that chooses its cluster anew
-//! (`refresh_cluster_on_retry`), which is refused by name: so later groups are read, checked and warned about.
+//! (`refresh_cluster_on_retry`).
 
 use postrider_config_core::Severity;
 use postrider_model::{HeaderEdits, Lot, WeightedCluster};
@@ -13,28 +13,22 @@ use crate::reader::Reader;
 pub(super) const KIND: &str =
     "envoy.extensions.router.cluster_specifiers.priority_group.v3.PriorityGroupClusterSpecifier";
 
-/// The clusters of the first group, and what chooses among them.
-pub(super) fn first(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<(Vec<WeightedCluster>, Lot)> {
+/// The groups, and what chooses within them; `None` after an error.
+pub(super) fn read(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<(Vec<Vec<WeightedCluster>>, Lot)> {
     if !at.str("override_metadata_namespace").is_empty() {
         cx.refuse(at, "override_metadata_namespace", "other groups from a request's metadata");
     }
-    let groups = at.list("priority_groups");
-    let mut clusters = None;
-    for group in &groups {
+    let mut groups = Vec::new();
+    for group in at.list("priority_groups") {
         group.str("name");
-        let of_group = clusters_of(cx, group);
-        clusters.get_or_insert(of_group);
-    }
-    if groups.len() > 1 {
-        let text = "only the first group is asked: another one is for a retry with `refresh_cluster_on_retry`";
-        cx.warn(at, "priority_groups", "no-effect", text);
+        groups.push(clusters_of(cx, &group));
     }
     let lot = match at.oneof("random_value_specifier") {
         Some("header_name") => headers::name(cx, at, "header_name").map_or(Lot::Random, Lot::Header),
         Some("use_hash_policy") if at.bool_wrapper("use_hash_policy") == Some(true) => Lot::Hash,
         _ => Lot::Random,
     };
-    Some((clusters.flatten()?, lot))
+    Some((groups.into_iter().collect::<Option<_>>()?, lot))
 }
 
 /// `None` after an error.

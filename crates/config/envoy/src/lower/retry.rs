@@ -51,13 +51,8 @@ pub(super) fn policy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RetryPoli
         cx.refuse(at, "retry_policy_typed_config", "retry policies as extensions");
     }
     let at = at.message("retry_policy")?;
-    for (field, what) in [
-        ("retry_options_predicates", "plugins that change the options of a retry"),
-        ("refresh_cluster_on_retry", "choosing another cluster for a retry"),
-    ] {
-        if at.has(field) {
-            cx.refuse(&at, field, what);
-        }
+    if at.has("retry_options_predicates") {
+        cx.refuse(&at, "retry_options_predicates", "plugins that change the options of a retry");
     }
     let (on, unknown) = RetryOn::parse(at.str("retry_on"));
     for word in unknown {
@@ -79,6 +74,7 @@ pub(super) fn policy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RetryPoli
         request_headers: conditions(cx, &at, "retriable_request_headers"),
         avoids: avoided(cx, &at),
         host_draws: if draws == 0 { 1 } else { draws },
+        changes_cluster: at.bool("refresh_cluster_on_retry"),
         avoids_priorities_after: avoided_priorities(cx, &at),
     })
 }
