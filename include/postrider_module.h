@@ -688,7 +688,9 @@ void envoy_dynamic_module_callback_network_filter_inject_write_data(pr_connectio
 void envoy_dynamic_module_callback_network_filter_continue_reading(pr_connection connection);
 void envoy_dynamic_module_callback_network_filter_close(pr_connection connection, int kind);
 void envoy_dynamic_module_callback_network_filter_close_with_details(pr_connection connection, int kind, pr_bytes details);
-/* Postrider has no such thing, and says so in its log. */
+/* Keeps the connection from ending in order (PR_CLOSE_FLUSHED, PR_CLOSE_DELAYED, or both sides said that nothing follows) until it
+ * is called with false. Meanwhile nothing is read, and only inject_write_data reaches the client. As in Envoy, it does nothing unless
+ * the runtime key envoy.reloadable_features.connection_close_through_filter_manager is true. */
 void envoy_dynamic_module_callback_network_filter_disable_close(pr_connection connection, bool disabled);
 int envoy_dynamic_module_callback_network_filter_get_connection_state(pr_connection connection);
 /* Reading goes on when it was enabled as often as it was disabled. */

@@ -257,6 +257,49 @@ fn a_module_ends_connections() {
     wait_until("the end", || site.counted("by_proxy") == 1);
 }
 
+/// The script in front of what else is there, or alone, where connections end by way of their filters.
+fn kept(behind: &[Value]) -> Line {
+    let alone = behind.is_empty();
+    let filters = [&[of(connections(), "script", "", alone)], behind].concat();
+    let origin = Origin::tcp_echo("");
+    let key = "envoy.reloadable_features.connection_close_through_filter_manager";
+    let config = Config::new()
+        .listener("tcp", json!({"filter_chains": [{"filters": filters}]}))
+        .cluster("origin", &[origin.address])
+        .overlay(json!({"layered_runtime": {"layers": [{"name": "fixed", "static_layer": {key: true}}]}}));
+    Line { proxy: Proxy::start(&config), origin }
+}
+
+#[test]
+fn a_module_keeps_a_connection_from_ending() {
+    let site = kept(&[]);
+    for (kind, heard) in [("0", "bye\nstayed\n"), ("1", "bye\n"), ("2", "bye\nstayed\n"), ("3", "")] {
+        let mut client = site.client();
+        client.send(format!("!stay {kind}\n"));
+        assert_eq!(String::from_utf8_lossy(&client.read_to_end().unwrap()), heard, "{kind}");
+    }
+    wait_until("the ends", || site.counted("by_proxy") == 4);
+}
+
+#[test]
+fn a_module_keeps_a_connection_that_both_sides_ended() {
+    let site = kept(&[tcp_filter(json!({"stat_prefix": "t", "cluster": "origin"}))]);
+    let mut client = site.client();
+    assert_eq!(ask(&mut client, "keep"), "kept");
+    client.half_close();
+    assert!(client.closed());
+    assert_eq!(ask(&mut site.client(), "release"), "0 ended");
+    wait_until("the end", || site.counted("by_proxy") == 1);
+}
+
+#[test]
+fn nothing_is_kept_where_connections_end_by_themselves() {
+    let site = Line::served();
+    let mut client = site.client();
+    client.send("!stay 0\n");
+    assert_eq!(client.read_to_end().unwrap(), b"bye\n");
+}
+
 #[test]
 fn a_module_ends_its_side_and_still_hears() {
     let site = Line::served();

@@ -312,6 +312,8 @@ proxy! {
         connection: StreamRef);
     close_with_details = "envoy_dynamic_module_callback_network_filter_close_with_details"(
         connection: StreamRef, kind: c_int, details: Buffer);
+    disable_close = "envoy_dynamic_module_callback_network_filter_disable_close"(
+        connection: StreamRef, disabled: bool);
     read_disable = "envoy_dynamic_module_callback_network_filter_read_disable"(
         connection: StreamRef, disabled: bool) -> c_int;
     enable_half_close = "envoy_dynamic_module_callback_network_filter_enable_half_close"(

@@ -149,6 +149,13 @@ impl<'h> Connection<'h> {
         self.later(Later::Close(ending, details.into()));
     }
 
+    /// Keeps the connection from ending in order (flushed, or because both sides said that nothing follows), until it is called with
+    /// false. Meanwhile nothing is read, and [`Connection::send_behind`] alone reaches the client. It does nothing unless the runtime
+    /// key `envoy.reloadable_features.connection_close_through_filter_manager` is true.
+    pub fn keep(&mut self, keeps: bool) {
+        self.later(Later::Keep(keeps));
+    }
+
     /// Reads no more from the client, or goes on; as often as the other.
     pub fn read(&mut self, reads: bool) {
         // SAFETY: as above.

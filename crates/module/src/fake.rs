@@ -141,6 +141,12 @@ extern "C" fn envoy_dynamic_module_callback_network_filter_inject_read_data(_: S
 
 // SAFETY: nothing else in the test has a name of the interface.
 #[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_network_filter_disable_close(_: StreamRef, disabled: bool) {
+    note(format!("keep {disabled}"));
+}
+
+// SAFETY: nothing else in the test has a name of the interface.
+#[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_callback_network_filter_continue_reading(_: StreamRef) {
     note("go on".to_owned());
 }

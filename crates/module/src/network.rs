@@ -111,6 +111,7 @@ pub enum Ending {
 pub(crate) enum Later {
     Send(Vec<u8>, bool),
     SendBehind(Vec<u8>, bool),
+    Keep(bool),
     ReceiveBehind(Vec<u8>, bool),
     Resume,
     Close(Ending, String),
@@ -146,6 +147,7 @@ impl<F: NetworkFilter> Kind for Network<F> {
             match later {
                 Later::Send(data, end) => abi::connection_write(connection, Buffer::of(&data), end),
                 Later::SendBehind(data, end) => abi::inject_write_data(connection, Buffer::of(&data), end),
+                Later::Keep(keeps) => abi::disable_close(connection, keeps),
                 Later::ReceiveBehind(data, end) => abi::inject_read_data(connection, Buffer::of(&data), end),
                 Later::Resume => abi::continue_reading(connection),
                 Later::Close(ending, details) => {

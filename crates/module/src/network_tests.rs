@@ -30,6 +30,7 @@ impl NetworkFilter for Filter {
     fn on_received(&self, state: &mut u32, connection: &mut Connection<'_>, end: bool) -> Passage {
         connection.send("said", false);
         assert!(!end, "enough");
+        connection.keep(true);
         connection.close(Ending::Flushed, "done");
         *state += 1;
         Passage::Continue
@@ -67,7 +68,7 @@ fn what_a_filter_wants_is_done_when_its_hook_has_returned() {
     // SAFETY: as above.
     let answer = unsafe { hooks::received::<Filter>(ptr::null_mut(), own, 1, false) };
     assert_eq!(answer, Passage::Stop as i32, "it ends");
-    assert_eq!(asked(), ["write said, end false", "close 0 done"]);
+    assert_eq!(asked(), ["write said, end false", "keep true", "close 0 done"]);
     // SAFETY: as above.
     unsafe { hooks::event::<Filter>(ptr::null_mut(), own, 1) };
     assert_eq!(asked(), ["write ClosedByProxy 11, end true"]);

@@ -181,6 +181,8 @@ impl Outgoing {
             // Nothing comes behind the end.
             _ if self.ending.is_some() => {}
             Wish::End(ending) => self.ending = Some(ending),
+            // Nobody keeps it.
+            Wish::Leave => self.ending = Some(Ending::Flushed),
             Wish::Send { mut data, end, .. } if !self.end => {
                 self.data.append(&mut data);
                 self.end |= end;

@@ -32,7 +32,13 @@ typedef struct {
 
 typedef struct {
   const settings *settings;
+  /* It does not let its connection end. */
+  bool stays;
 } filter;
+
+/* Reaches the connection that was told to stay, and how many ended so far. */
+static void *kept;
+static size_t ended;
 
 static pr_bytes literal(const char *text) { return (pr_bytes){text, strlen(text)}; }
 
@@ -191,7 +197,7 @@ static void call(pr_connection connection, char *cluster, char *path) {
   say(connection, line);
 }
 
-static void perform(pr_connection connection, const filter *filter, char *line) {
+static void perform(pr_connection connection, filter *filter, char *line) {
   const settings *known = filter->settings;
   char *rest = strchr(line, ' ');
   rest = rest ? (*rest = 0, rest + 1) : line + strlen(line);
@@ -247,6 +253,23 @@ static void perform(pr_connection connection, const filter *filter, char *line) 
   } else if (!strcasecmp(line, "close")) {
     say(connection, "bye\n");
     OF(close)(connection, atoi(rest));
+  } else if (!strcasecmp(line, "stay")) {
+    /* It ends in the way of the number, and not before a thread lets it. */
+    filter->stays = true;
+    OF(disable_close)(connection, true);
+    say(connection, "bye\n");
+    if (*rest != '-') OF(close)(connection, atoi(rest));
+    commit_later_for(connection);
+  } else if (!strcasecmp(line, "keep")) {
+    filter->stays = true;
+    OF(disable_close)(connection, true);
+    kept = OF(scheduler_new)(connection);
+    say(connection, "kept\n");
+  } else if (!strcasecmp(line, "release")) {
+    snprintf(text, sizeof text, "%zu ended\n", ended);
+    say(connection, text);
+    OF(scheduler_commit)(kept, 8);
+    OF(scheduler_delete)(kept);
   } else if (!strcasecmp(line, "because")) {
     OF(close_with_details)(connection, PR_CLOSE_FLUSHED, literal(rest));
   } else if (!strcasecmp(line, "gauge")) {
@@ -273,7 +296,7 @@ static char *held(pr_connection connection, size_t *length) {
 }
 
 int ON(read)(pr_connection connection, const void *own, size_t length, bool end) {
-  const filter *filter = own;
+  filter *filter = (void *)own;
   size_t have;
   int answer = PR_PASS;
   char *data = held(connection, &have);
@@ -322,6 +345,7 @@ int ON(write)(pr_connection connection, const void *own, size_t length, bool end
 void ON(event)(pr_connection connection, const void *own, int event) {
   const settings *known = ((const filter *)own)->settings;
   size_t counters[] = {known->by_client, known->by_proxy, known->connected};
+  ended += event == 0 || event == 1;
   if (event >= 0 && event < 3) OF(increment_counter)(connection, counters[event], 1);
 }
 
@@ -330,6 +354,13 @@ void ON(scheduled)(pr_connection connection, const void *own, uint64_t event) {
   if (((const filter *)own)->settings->waits) {
     CALL(set_filter_state_typed)(connection, literal("envoy.tcp_proxy.cluster"), literal("origin"));
     OF(continue_reading)(connection);
+    return;
+  }
+  filter *filter = (void *)own;
+  if (filter->stays) {
+    filter->stays = false;
+    if (event == 7) OF(inject_write_data)(connection, literal("stayed\n"), false);
+    OF(disable_close)(connection, false);
     return;
   }
   if (!OF(read_enabled)(connection)) OF(read_disable)(connection, false);

@@ -65,6 +65,7 @@ fn ways() -> Vec<Way> {
         way("reads", NONE, SCRIPT, &[Asks("!reading"), Says("x", 1), Ends]),
         way("closes", NONE, SCRIPT, &[Says("x", 1), Asks("!close 0"), Listens]),
         way("closes-late", NONE, SCRIPT, &[Says("x", 1), Asks("!close 2"), Listens]),
+        way("stays", NONE, SCRIPT, &[Says("x", 1), Says("!stay 0\n", 4), Listens]),
         way("because", NONE, SCRIPT, &[Says("x", 1), Says("!because a_reason\n", 0), Listens]),
         way("none", NONE, &[(Connections, "script", "none")], &[Listens]),
         way("accepted", LISTENS, NONE, &[Says("plain words\n", 12), Ends]),

@@ -85,7 +85,11 @@ static_resources:
           http_filters:
           - {name: r, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
 ";
-    let outcome = outcome("{k: 2, envoy.reloadable_features.x: true}", routes, &[]);
+    let outcome = outcome(
+        "{k: 2, envoy.reloadable_features.x: true, envoy.reloadable_features.connection_close_through_filter_manager: true}",
+        routes,
+        &[],
+    );
     assert!(outcome.snapshot.is_some());
     let told: Vec<_> = outcome.diagnostics.iter().map(|found| (found.severity, found.message.as_str())).collect();
     let text = "the runtime key `envoy.reloadable_features.x` has no effect: it is about code that only Envoy has";

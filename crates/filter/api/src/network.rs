@@ -112,6 +112,8 @@ pub struct ConnectionControl {
     /// Those that want to be called.
     asked: Cell<u64>,
     wishes: RefCell<Vec<Wish>>,
+    /// Those that keep it from ending in order.
+    keeping: Cell<u64>,
     /// How often reading was stopped without being begun again.
     stopped: Cell<u32>,
     /// The client may end its side and still hear ours.
@@ -143,6 +145,9 @@ pub enum Wish {
         end: bool,
     },
     End(Ending),
+    /// It ends, flushed, when no filter keeps it any more. Until then nothing is read, and only what filters send behind
+    /// themselves goes to the client.
+    Leave,
 }
 
 /// How a connection ends.
@@ -197,7 +202,16 @@ impl ConnectionHandle {
     }
 
     pub fn end(&self, ending: Ending) {
-        self.control.wish(Wish::End(ending));
+        let waits = ending == Ending::Flushed && self.control.is_kept();
+        self.control.wish(if waits { Wish::Leave } else { Wish::End(ending) });
+    }
+
+    /// Whether this filter keeps the connection from ending in order: flushed, or because both sides said that nothing follows.
+    pub fn keep(&self, keeps: bool) {
+        let control = &self.control;
+        let others = control.keeping.get() & !self.bit();
+        control.keeping.set(if keeps { others | self.bit() } else { others });
+        control.wake();
     }
 
     /// Bytes of the filter's own go to the client, through all filters. What one of them stops is dropped.
@@ -267,6 +281,11 @@ impl ConnectionControl {
         self.stopped.get() == 0
     }
 
+    /// Some filter keeps it from ending in order.
+    pub fn is_kept(&self) -> bool {
+        self.keeping.get() != 0
+    }
+
     /// `waker` hears of the next wish.
     pub fn watch(&self, waker: &Waker) {
         let known = self.waker.take().filter(|known| known.will_wake(waker));
@@ -319,6 +338,20 @@ mod tests {
         handles[2].ask();
         handles[0].ask();
         assert_eq!([control.take_asked(), control.take_asked(), control.take_asked()], [Some(0), Some(2), None]);
+    }
+
+    #[test]
+    fn a_connection_that_is_kept_leaves_before_it_ends() {
+        let control = Rc::new(ConnectionControl::default());
+        let handles: Vec<_> = (0..2).map(|place| ConnectionHandle::new(&control, place)).collect();
+        handles.iter().for_each(|handle| handle.keep(true));
+        handles[0].keep(false);
+        handles[0].close();
+        handles[0].end(Ending::AtOnce);
+        assert!(matches!(control.take_wishes()[..], [Wish::Leave, Wish::End(Ending::AtOnce)]));
+        handles[1].keep(false);
+        handles[0].close();
+        assert!(matches!(control.take_wishes()[..], [Wish::End(Ending::Flushed)]));
     }
 
     #[test]

@@ -40,6 +40,9 @@ pub(crate) trait Kind: Sized + Send + Sync + 'static {
     fn namespace(configured: &str, place: &Place<'_>) -> String;
 }
 
+/// With this key of the runtime, connections end by way of their filters. As in Envoy, they do not without.
+const KEEPS: &str = "envoy.reloadable_features.connection_close_through_filter_manager";
+
 /// What a configuration names.
 pub(crate) enum Read<K: Kind> {
     Here(Arc<FilterConfig<K>>, Option<Edition>),
@@ -80,6 +83,8 @@ pub(crate) struct FilterConfig<K: Kind> {
     this: SharedWeak<FilterConfig<K>>,
     pub(crate) definitions: Definitions,
     pub(crate) reach: Reach,
+    /// A filter of this configuration may keep its connection from ending.
+    pub(crate) keeps: bool,
     /// Last: its code runs until everything else is gone.
     _library: Arc<Library>,
 }
@@ -111,6 +116,7 @@ impl<K: Kind> FilterConfig<K> {
             this: this.clone(),
             definitions: Definitions::default(),
             reach: Reach::default(),
+            keeps: runtime::is_on(KEEPS),
             _library: library,
         });
         let handle = Arc::as_ptr(&made).cast_mut().cast();

@@ -41,6 +41,8 @@ pub(crate) struct Filtered {
     taken: Option<usize>,
     /// A filter wants the connection ended.
     ending: Option<Ending>,
+    /// It ends, flushed, when no filter keeps it any more.
+    leaving: bool,
     /// The client heard that nothing follows.
     finished: bool,
     closed_by: ClosedBy,
@@ -133,6 +135,7 @@ impl Filtered {
             begun: false,
             taken: None,
             ending: None,
+            leaving: false,
             finished: false,
             closed_by: ClosedBy::Proxy,
             started: false,
@@ -225,10 +228,10 @@ impl Filtered {
             if self.sends_by_itself() {
                 self.poll_aside(cx)?;
             }
-            if done(self) {
+            if done(self) && !(self.is_end_kept() && self.received.rest().is_empty()) {
                 return Poll::Ready(Ok(()));
             }
-            let is_held = self.service.reads_late && !self.begun || !self.control.reads();
+            let is_held = self.service.reads_late && !self.begun || !self.control.reads() || self.leaving;
             if is_held || self.received.ended || self.control.received.borrow().len() >= self.limit() {
                 return Poll::Pending;
             }
@@ -338,8 +341,8 @@ impl Filtered {
                 return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
             }
             let length = parts.iter().map(|part| part.len()).sum();
-            if self.sent.end_passed {
-                // A filter told the client that nothing follows.
+            if self.sent.end_passed || self.leaving {
+                // A filter told the client that nothing follows, or is about to.
                 return Poll::Ready(Ok(length));
             }
             if self.control.sent.borrow().len() >= self.limit() {
@@ -357,16 +360,19 @@ impl Filtered {
     /// Tells the client that nothing follows, if the filters let that through.
     pub(crate) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush(cx))?;
+        if self.control.is_kept() && !self.half_closes() {
+            ready!(self.poll_kept(cx))?;
+        }
         if !std::mem::replace(&mut self.sent.ended, true) && self.ending.is_none() {
             self.send();
             ready!(self.poll_flush(cx))?;
         }
-        if self.sent.end_passed || self.ending.is_some() {
+        if !self.finished && (self.sent.end_passed || self.ending.is_some()) {
             let done = ready!(self.inner.poll_finish(cx));
             self.finished = true;
-            return Poll::Ready(done);
+            done?;
         }
-        Poll::Ready(Ok(()))
+        if self.is_end_kept() { self.poll_kept(cx) } else { Poll::Ready(Ok(())) }
     }
 
     fn send(&mut self) {

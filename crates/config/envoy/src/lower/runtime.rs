@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::context::Lowering;
 use crate::reader::Reader;
-use crate::runtime::{OF_ENVOYS_CODE, flatten};
+use crate::runtime::{OF_ENVOYS_CODE, OF_OURS_AS_WELL, flatten};
 
 /// The limit of all listeners together, where no monitor of the overload manager has one.
 const ALL_CONNECTIONS: &str = "overload.global_downstream_max_connections";
@@ -62,7 +62,8 @@ fn fixed(cx: &mut Lowering<'_>, layer: &Reader<'_>) {
                     format!("the runtime key `{key}` has no value that could be one"),
                 );
             }
-            if OF_ENVOYS_CODE.iter().any(|prefix| key.starts_with(prefix)) {
+            let is_envoys = OF_ENVOYS_CODE.iter().any(|prefix| key.starts_with(prefix));
+            if is_envoys && !OF_OURS_AS_WELL.contains(&key) {
                 let text = format!("the runtime key `{key}` has no effect: it is about code that only Envoy has");
                 cx.warn(layer, FIELD, "no-effect", text);
             }

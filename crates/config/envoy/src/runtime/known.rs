@@ -47,6 +47,9 @@ const LIMITS: [&str; 5] =
 pub(crate) const OF_ENVOYS_CODE: [&str; 4] =
     ["envoy.reloadable_features.", "envoy.restart_features.", "envoy.deprecated_features:", "re2."];
 
+/// Of these, the ones that switch something here, too.
+pub(crate) const OF_OURS_AS_WELL: [&str; 1] = ["envoy.reloadable_features.connection_close_through_filter_manager"];
+
 /// Gives one message the values that its type looks up.
 pub(super) fn resolve(message: &mut Message, runtime: &Runtime) {
     match message.type_name() {

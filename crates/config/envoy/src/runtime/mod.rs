@@ -24,7 +24,7 @@ use crate::message::{Message, Value};
 use crate::write::message_to_json;
 use disk::Disk;
 pub use entry::{Entry, Share};
-pub(crate) use known::OF_ENVOYS_CODE;
+pub(crate) use known::{OF_ENVOYS_CODE, OF_OURS_AS_WELL};
 
 /// What of the runtime stands in no file.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use postrider_filter_api::{Ending, ObjectKind, Reading, StreamInfo, TCP_CLUSTER};
 use postrider_filter_plugin::Sort;
 use postrider_model::{CertificatePart, Value};
-use postrider_telemetry::log::{Component, Level, write};
 use postrider_telemetry::stats::Unit;
 
 use super::metadata::{as_bool, as_number, as_text};
@@ -74,8 +73,8 @@ about! {
             session.end(ending(kind));
         };
     envoy_dynamic_module_callback_network_filter_disable_close(disabled: bool) -> ()
-        = |_, disabled| if disabled {
-            lacks("network_filter_disable_close", "the connection ends when it does");
+        = |session, disabled| if session.place.config.keeps {
+            session.handle.keep(disabled);
         };
 
     envoy_dynamic_module_callback_network_filter_get_connection_state() -> c_int
@@ -246,12 +245,6 @@ impl Default for Handle {
 
 /// Envoy's word for a connection that a module ends without one of its own.
 const CLOSED: &str = "dynamic_module_close";
-
-/// Says that a function which answers nothing does nothing.
-#[cold]
-fn lacks(function: &str, why: &str) {
-    write(Component::Filter, Level::Error, format_args!("a module called {function}, which is not supported: {why}"));
-}
 
 #[allow(clippy::mut_from_ref, reason = "they are lent for the time of a hook")]
 fn held(session: &Session, flow: Flow) -> Option<&mut Vec<u8>> {

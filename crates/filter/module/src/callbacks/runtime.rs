@@ -20,9 +20,17 @@ pub(crate) fn known_during<T>(values: Vec<(String, Value)>, make: impl FnOnce() 
     made
 }
 
+/// Whether the runtime says so of a switch in Envoy's code that is off by default.
+pub(crate) fn is_on(key: &str) -> bool {
+    find(key, truth).unwrap_or(false)
+}
+
 fn of<T>(key: Buffer, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
     // SAFETY: the caller is a module that follows the interface.
-    let key = std::str::from_utf8(unsafe { key.bytes() }).ok()?;
+    find(std::str::from_utf8(unsafe { key.bytes() }).ok()?, read)
+}
+
+fn find<T>(key: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
     VALUES.with_borrow(|values| read(&values.iter().find(|(known, _)| known == key)?.1))
 }
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use postrider_filter_api::{Ending, Wish};
+use postrider_filter_api::{Ending, MAX_NETWORK_FILTERS, Wish};
 
 use super::Filtered;
 
@@ -20,6 +20,9 @@ impl Filtered {
         }
         while let Some(place) = self.control.take_asked() {
             self.show_held(place);
+        }
+        if self.leaving && self.ending.is_none() && !self.control.is_kept() {
+            self.ending = Some(Ending::Flushed);
         }
     }
 
@@ -49,13 +52,20 @@ impl Filtered {
                 Wish::Send { below, data, end } => self.send_own(below, data, end),
                 Wish::Receive { from, data, end } => self.receive_own(from, data, end),
                 Wish::End(ending) => self.ending = Some(ending),
+                Wish::Leave => self.leaving = true,
             }
         }
         self.nested -= 1;
     }
 
     fn send_own(&mut self, below: usize, mut data: Vec<u8>, end: bool) {
-        if !self.sent.end_passed && self.pass_sent(below, &mut data, end) {
+        let is_over = if self.is_end_kept() {
+            // The client is gone, and only the connection is left.
+            !self.half_closes()
+        } else {
+            self.leaving && below == MAX_NETWORK_FILTERS
+        };
+        if !self.sent.end_passed && !is_over && self.pass_sent(below, &mut data, end) {
             self.sent.ready.append(&mut data);
             self.sent.ended |= end;
             self.sent.end_passed |= end;
@@ -98,7 +108,25 @@ impl Filtered {
         Ok(())
     }
 
-    /// Ready when nothing keeps the connection any more.
+    /// The connection would be over, because of the client or of both sides, but a filter keeps it.
+    pub(super) fn is_end_kept(&self) -> bool {
+        self.control.is_kept() && self.received.ended && (self.sent.ended || !self.half_closes())
+    }
+
+    /// Ready when no filter keeps the connection any more. What filters want meanwhile is done.
+    ///
+    /// # Errors
+    /// The client is gone.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn poll_kept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.control.watch(cx.waker());
+        self.attend();
+        ready!(self.poll_flush(cx))?;
+        if self.control.is_kept() && self.ending.is_none() { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Ready when nothing is left to be sent of a connection that ends.
     ///
     /// # Errors
     /// The client is gone before.
