@@ -2,7 +2,7 @@
 
 use postrider_tests::envoy;
 use postrider_tests::golang::{Site, filter, gateway, site};
-use postrider_tests::htnn::{ask, consumers, plugins, route, routes};
+use postrider_tests::htnn::{self, HOMES, ask, consumers, plugins, route, routes};
 use postrider_tests::kit::{Origin, Proxy, wait_until};
 use serde_json::json;
 
@@ -111,22 +111,28 @@ fn slow_requests_are_reported() {
         ("debugMode", json!({"slowLog": {"threshold": "0.000001s"}})),
         ("demo", json!({"hostName": "x-base"})),
     ]);
-    let site = site(&[filter("htnn", "fm", &all)], Origin::echo("a"), json!({}));
-    assert_eq!(ask(&site, "/slow", "x-own: o\r\n").status, 200);
-    let mut report = serde_json::Value::Null;
-    wait_until("a report", || {
-        let log = site.proxy.stderr();
-        let Some((_, found)) = log.split_once("slow log report: ") else { return false };
-        // It may be on its way still.
-        let whole = serde_json::Deserializer::from_str(found).into_iter().next().and_then(Result::ok);
-        whole.map(|found| report = found).is_some()
-    });
-    assert!(report["total_seconds"].as_f64() > Some(0.0), "{report}");
-    assert_eq!(report["request"]["headers"]["x-own"], json!(["o"]), "{report}");
-    assert_eq!(report["request"]["headers"][":path"], json!(["/slow"]), "{report}");
-    assert_eq!(report["response"]["headers"][":status"], json!(["200"]), "{report}");
-    assert_eq!(report["stream_info"]["upstream_remote_address"], site.origin.address.to_string(), "{report}");
-    assert!(report["stream_info"]["downstream_remote_address"].as_str().unwrap().starts_with("127.0.0.1:"));
-    let executed = report["executed_plugins"].as_array().unwrap_or_else(|| panic!("{report}"));
-    assert!(executed.iter().any(|plugin| plugin["name"] == "demo"), "{report}");
+    for home in HOMES {
+        let site = htnn::site(home, &[filter("htnn", "fm", &all)], Origin::echo("a"), json!({}));
+        assert_eq!(ask(&site, "/slow", "x-own: o\r\n").status, 200);
+        let mut report = serde_json::Value::Null;
+        wait_until("a report", || {
+            let log = site.proxy.stderr();
+            let Some((_, found)) = log.split_once("slow log report: ") else { return false };
+            // It may be on its way still.
+            let whole = serde_json::Deserializer::from_str(found).into_iter().next().and_then(Result::ok);
+            whole.map(|found| report = found).is_some()
+        });
+        let report = report;
+        let is = |pointer: &str, wanted: serde_json::Value| {
+            assert_eq!(report.pointer(pointer), Some(&wanted), "home `{home}`: {report}");
+        };
+        assert!(report["total_seconds"].as_f64() > Some(0.0), "home `{home}`: {report}");
+        is("/request/headers/x-own", json!(["o"]));
+        is("/request/headers/:path", json!(["/slow"]));
+        is("/response/headers/:status", json!(["200"]));
+        is("/stream_info/upstream_remote_address", json!(site.origin.address.to_string()));
+        assert!(report["stream_info"]["downstream_remote_address"].as_str().unwrap().starts_with("127.0.0.1:"));
+        let executed = report["executed_plugins"].as_array().unwrap_or_else(|| panic!("home `{home}`: {report}"));
+        assert!(executed.iter().any(|plugin| plugin["name"] == "demo"), "home `{home}`: {report}");
+    }
 }

@@ -128,6 +128,8 @@ pub(crate) enum Post {
     Question(Question, Asker),
     /// Go code in another process changed a part of a body that it was shown.
     Body(Side, u64, Splice),
+    /// Go code in another process logged the stream.
+    Logged,
     /// The process that had the stream is gone.
     Lost,
 }
@@ -148,6 +150,8 @@ pub(crate) enum Asker {
     Goroutine(Out),
     /// Somebody in the stream's process, by a number.
     Process(u64),
+    /// The same, about the stream as it was when that was told to log it.
+    Log(u64),
 }
 
 /// A goroutine's question, by the number that the proxy knows it by.
@@ -458,6 +462,7 @@ impl Post {
             | Post::AddData(..)
             | Post::Inject(..)
             | Post::Question(..)
+            | Post::Logged
             | Post::Lost => {}
         }
     }

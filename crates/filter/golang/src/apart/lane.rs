@@ -9,21 +9,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 
-use postrider_filter_api::Remote;
+use postrider_filter_api::{Ended, Remote};
 use postrider_telemetry::log::{self, Component};
 use postrider_telemetry::{error, warning};
 
 use super::frames;
 use super::keeper::{Child, LaneEnds};
+use super::logged::Logged;
 use super::posts;
 use super::ring::{Direction, Reader, Segment, Writer};
 use super::wire::{Put, Take};
 use crate::bells::Side;
 use crate::facts::Facts;
 use crate::filter::Plugin;
+use crate::heads;
 use crate::mirror::Each;
 use crate::pool;
-use crate::questions::Answer;
+use crate::questions::{Answer, Secrets};
 use crate::request::{Asker, Post, Request};
 
 pub(crate) struct Lane {
@@ -31,6 +33,7 @@ pub(crate) struct Lane {
     segment: Arc<Segment>,
     /// Streams that the process has, by their numbers.
     streams: RefCell<HashMap<u64, NonNull<Request>>>,
+    logged: Logged,
     alive: Cell<bool>,
 }
 
@@ -65,6 +68,7 @@ fn open(child: &Child, key: Key, worker: u32, remote: Remote) -> Option<Rc<Lane>
         writer: RefCell::new(segment.writer(index, Direction::ToProcess, socket)),
         segment,
         streams: RefCell::default(),
+        logged: Logged::default(),
         alive: Cell::new(true),
     });
     LANES.with_borrow_mut(|lanes| lanes.insert(key, lane.clone()));
@@ -144,6 +148,10 @@ fn deliver(key: Key, whole: &[u8]) {
         };
         let request = lane.streams.borrow().get(&stream).copied();
         match (request, &post) {
+            (_, Post::Question(question, Asker::Log(number))) => {
+                lane.answer(stream, *number, &lane.logged.answer(stream, question));
+            }
+            (_, Post::Logged) => lane.logged.done(stream),
             (Some(request), _) => {
                 // SAFETY: the object is the stream's until it leaves the lane, on this thread.
                 unsafe { request.as_ref() }.lock().posts.push_back(post);
@@ -165,6 +173,7 @@ fn deliver(key: Key, whole: &[u8]) {
 fn lose(key: Key) {
     let Some(lane) = LANES.with_borrow_mut(|lanes| lanes.remove(&key)) else { return };
     lane.cut();
+    lane.logged.clear();
     let streams = std::mem::take(&mut *lane.streams.borrow_mut());
     for (stream, request) in streams {
         // SAFETY: as above.
@@ -205,15 +214,15 @@ impl Lane {
         self.wake();
     }
 
-    pub(crate) fn log(
-        &self,
-        stream: u64,
-        moment: u64,
-        facts: &Facts,
-        request: Each<'_>,
-        response: Option<Each<'_>>,
-        trailers: [Each<'_>; 2],
-    ) {
+    pub(crate) fn log(&self, stream: u64, moment: u64, facts: &Facts, ended: &Ended<'_>, secrets: &Secrets) {
+        let tls = ended.info.tls.is_some();
+        let request: Each<'_> = &|call| heads::each_of_request(ended.request, tls, call);
+        let response: Each<'_> = &|call| heads::each_of_response(ended.response, call);
+        let response = (ended.info.status != 0).then_some(response);
+        let trailers: [Each<'_>; 2] = [&|call| heads::each_of(ended.request_trailers, call), &|call| {
+            heads::each_of(ended.response_trailers, call)
+        }];
+        self.logged.keep(stream, ended, secrets);
         self.tell(stream, |put| frames::put_log(put, moment, &written(facts), request, response, trailers));
         self.wake();
     }

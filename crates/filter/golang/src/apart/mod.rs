@@ -19,6 +19,7 @@ mod control;
 mod frames;
 mod keeper;
 mod lane;
+mod logged;
 mod outlet;
 mod posts;
 mod ring;

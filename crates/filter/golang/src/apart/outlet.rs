@@ -75,8 +75,8 @@ impl Inlet {
         }
     }
 
-    /// The answer to a question of `stream`; `None` when the stream is over.
-    fn answer(&mut self, outlet: &Outlet, stream: u64, question: u64) -> Option<Answer> {
+    /// The answer to a question of `stream`; `None` when the stream is over, unless one comes all the same.
+    fn answer(&mut self, outlet: &Outlet, stream: u64, question: u64, behind_end: bool) -> Option<Answer> {
         let mut looked_at = 0;
         loop {
             while let Some((of, frame)) = self.frames.get(looked_at) {
@@ -85,7 +85,7 @@ impl Inlet {
                         self.frames.remove(looked_at);
                         return Some(answer);
                     }
-                    Some(Order::Destroy { .. }) if *of == stream => return None,
+                    Some(Order::Destroy { .. }) if *of == stream && !behind_end => return None,
                     _ => looked_at += 1,
                 }
             }
@@ -127,9 +127,26 @@ impl Outlet {
     /// Asks from within a call into Go, which ends with the answer; `None` when the stream is over.
     pub(crate) fn ask(&self, stream: u64, question: &Question) -> Option<Answer> {
         let id = self.question();
-        self.send(stream, &Post::Question(question.clone(), Asker::Process(id)), id);
+        self.ask_as(stream, question, Asker::Process(id), id)
+    }
+
+    /// The same from within a call that logs the stream, about how it was then.
+    pub(crate) fn ask_of_log(&self, stream: u64, question: &Question) -> Option<Answer> {
+        let id = self.question();
+        self.ask_as(stream, question, Asker::Log(id), id)
+    }
+
+    fn ask_as(&self, stream: u64, question: &Question, asker: Asker, id: u64) -> Option<Answer> {
+        let behind_end = matches!(asker, Asker::Log(_));
+        self.send(stream, &Post::Question(question.clone(), asker), id);
         self.wake();
-        INLET.with_borrow_mut(|inlet| inlet.as_mut()?.answer(self, stream, id))
+        INLET.with_borrow_mut(|inlet| inlet.as_mut()?.answer(self, stream, id, behind_end))
+    }
+
+    /// A call that logs the stream ended.
+    pub(super) fn logged(&self, stream: u64) {
+        self.send(stream, &Post::Logged, 0);
+        self.wake();
     }
 
     /// A call into Go ended so.

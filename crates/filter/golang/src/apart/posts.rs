@@ -26,6 +26,8 @@ const HOST: u8 = 10;
 const DRAIN_CONNECTION: u8 = 11;
 const QUESTION: u8 = 12;
 const BODY: u8 = 13;
+const QUESTION_OF_LOG: u8 = 14;
+const LOGGED: u8 = 15;
 
 /// The number by which a question of a goroutine is answered stands in place of where its answer goes.
 pub(super) fn put(put: &mut Put, post: &Post, question: u64) {
@@ -61,8 +63,9 @@ pub(super) fn put(put: &mut Put, post: &Post, question: u64) {
         Post::ClearRoute => put.byte(CLEAR_ROUTE),
         Post::Host(host) => put.byte(HOST).bytes(host.address.to_string().as_bytes()).flag(host.strict),
         Post::DrainConnection => put.byte(DRAIN_CONNECTION),
-        Post::Question(asked, _) => {
-            put.byte(QUESTION).number(question);
+        Post::Question(asked, asker) => {
+            let of_log = matches!(asker, Asker::Log(_));
+            put.byte(if of_log { QUESTION_OF_LOG } else { QUESTION }).number(question);
             let (kind, text) = match asked {
                 Question::Metadata(namespace) => (0, namespace),
                 Question::FilterState(key) => (1, key),
@@ -80,6 +83,7 @@ pub(super) fn put(put: &mut Put, post: &Post, question: u64) {
                 Splice::Append(bytes) => put.byte(3).bytes(bytes),
             }
         }
+        Post::Logged => put.byte(LOGGED),
         // The proxy's own.
         Post::Lost => put,
     };
@@ -120,8 +124,9 @@ pub(super) fn read(mut take: Take<'_>) -> Option<Post> {
         CLEAR_ROUTE => Post::ClearRoute,
         HOST => Post::Host(UpstreamOverride::new(take.text()?.parse().ok()?, take.flag()?)),
         DRAIN_CONNECTION => Post::DrainConnection,
-        QUESTION => {
-            let asker = Asker::Process(take.number()?);
+        asked @ (QUESTION | QUESTION_OF_LOG) => {
+            let number = take.number()?;
+            let asker = if asked == QUESTION { Asker::Process(number) } else { Asker::Log(number) };
             let kind = take.byte()?;
             let text = take.text()?;
             let question = match kind {
@@ -133,6 +138,7 @@ pub(super) fn read(mut take: Take<'_>) -> Option<Post> {
             };
             Post::Question(question, asker)
         }
+        LOGGED => Post::Logged,
         BODY => {
             let (side, id, kind) = (take.side()?, take.number()?, take.byte()?);
             let splice = match kind {
@@ -191,6 +197,8 @@ mod tests {
             Post::Host(UpstreamOverride::new("[::1]:80".parse().unwrap(), true)),
             Post::DrainConnection,
             Post::Question(Question::Property("a.b".into()), Asker::Process(7)),
+            Post::Question(Question::Metadata("a".into()), Asker::Log(7)),
+            Post::Logged,
             Post::Body(side, 3, Splice::Drain(4)),
             Post::Body(side, 3, Splice::Append(b"x".to_vec())),
         ];

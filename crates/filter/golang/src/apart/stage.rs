@@ -130,6 +130,7 @@ impl Stage {
                 }
                 // SAFETY: the stream is the library's, and not destroyed; this thread calls into Go for it.
                 unsafe { request.note(self.library, moment, &ends) };
+                self.logged(stream);
             }
             Order::Log { facts, request: head, response, trailers: [request_trailers, response_trailers], .. } => {
                 let sizes = {
@@ -151,6 +152,7 @@ impl Stage {
                 // SAFETY: the stream is the library's, and not destroyed; the fields are announced as they are.
                 unsafe { entries.end(at.as_ptr(), &sizes) };
                 request.go.is_processing_log.store(0, Ordering::Release);
+                self.logged(stream);
             }
             Order::Destroy { early } => {
                 self.streams.remove(&stream);
@@ -174,6 +176,12 @@ impl Stage {
         let verdict = Verdict::of(call(state));
         if let Some(outlet) = self.pool.outlet() {
             outlet.told(request, side, verdict);
+        }
+    }
+
+    fn logged(&self, stream: u64) {
+        if let Some(outlet) = self.pool.outlet() {
+            outlet.logged(stream);
         }
     }
 

@@ -215,13 +215,14 @@ unsafe fn ask(request: *mut c_void, question: Question, out: Out) -> c_int {
             match answer.flatten() {
                 Some(answer) => out.fill(&question, answer, &mut shared.slot),
                 None => match request.pool.outlet().filter(|_| request.pool.is_here()) {
-                    // The worker does not wait for a log, and so may not look at the stream for long.
-                    Some(_) if request.is_logging() => out.fill(&question, Answer::Missing, &mut shared.slot),
                     // The worker is in another process: it is waited for.
-                    Some(outlet) => match outlet.ask(shared.stream, &question) {
-                        Some(answer) => out.fill(&question, answer, &mut shared.slot),
-                        None => status::DESTROYED,
-                    },
+                    Some(outlet) => {
+                        let answer = match request.is_logging() {
+                            true => outlet.ask_of_log(shared.stream, &question),
+                            false => outlet.ask(shared.stream, &question),
+                        };
+                        answer.map_or(status::DESTROYED, |answer| out.fill(&question, answer, &mut shared.slot))
+                    }
                     None => {
                         request.post(shared, Post::Question(question, Asker::Goroutine(out)));
                         status::YIELD

@@ -169,17 +169,8 @@ impl Session {
         let Some(lane) = self.lane.as_ref().filter(|lane| lane.has(self.stream)) else { return };
         let mut shared = self.request().lock();
         shared.facts().take(ended.request, ended.info, ended.route, None);
-        let tls = ended.info.tls.is_some();
-        let response: Each<'_> = &|call| heads::each_of_response(ended.response, call);
-        lane.log(
-            self.stream,
-            moment,
-            shared.facts(),
-            &|call| heads::each_of_request(ended.request, tls, call),
-            (ended.info.status != 0).then_some(response),
-            [&|call| heads::each_of(ended.request_trailers, call), &|call| {
-                heads::each_of(ended.response_trailers, call)
-            }],
-        );
+        let shared = &mut *shared;
+        let secrets = shared.secrets.clone();
+        lane.log(self.stream, moment, shared.facts(), ended, &secrets);
     }
 }

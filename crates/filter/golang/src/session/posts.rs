@@ -65,7 +65,8 @@ impl Session {
                             lane.answer(self.stream, number, &answer);
                         }
                     }
-                    (Asker::Goroutine(_), Home::Apart(_)) => {}
+                    // Those about a log are answered where they come in.
+                    (Asker::Log(_), _) | (Asker::Goroutine(_), Home::Apart(_)) => {}
                 }
             }
             Post::Lost => self.lost(stream),
