@@ -1,8 +1,9 @@
 //! Rule: every config that a user can copy from examples/ or docs/ is accepted by the binary, and serves.
 //!
 //! A fenced `yaml` block of docs/ counts when it is a whole config, that is when it has `static_resources:` or
-//! `listen:` in its first column; a fragment is left alone. Certificates that a page's configs name are made by the page's
-//! own commands: its `sh` blocks with `openssl` are run first.
+//! `listen:` in its first column; a fragment is left alone. Certificates and plugins that a page's configs name are made by the
+//! page's own commands, which are run first: its `sh` blocks with `openssl req`, and those that write a source and build it by
+//! `cc` or `go build`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,8 +35,8 @@ fn check_all(workspace: &Workspace, binary: &Path, scratch: &Path) -> Checked {
         if place.starts_with("docs/") || place == "README.md" {
             let document = read(&path)?;
             let blocks = whole_configs(&document);
-            for commands in blocks_of(&document, "sh").filter(|commands| commands.contains("openssl req")) {
-                prepare(&commands, &place, scratch)?;
+            for commands in blocks_of(&document, "sh").filter(|commands| makes_files(commands)) {
+                prepare(&commands, &place, (&workspace.root, scratch))?;
             }
             configs.extend(blocks.into_iter().map(|(line, config)| (format!("{place}:{line}"), config)));
         }
@@ -60,9 +61,15 @@ fn check_all(workspace: &Workspace, binary: &Path, scratch: &Path) -> Checked {
     Ok(findings)
 }
 
-/// Makes the files that a page's commands make.
-fn prepare(commands: &str, place: &str, scratch: &Path) -> Result<(), String> {
-    let output = Command::new("sh").args(["-ec", commands]).current_dir(scratch).output();
+/// Whether these commands make something that a config names.
+fn makes_files(commands: &str) -> bool {
+    let builds = |line: &str| line.starts_with("cc ") || line.starts_with("go build ");
+    commands.contains("openssl req") || commands.contains("<<'END'") && commands.lines().any(builds)
+}
+
+/// Makes the files that a page's commands make. Pages call the checkout `POSTRIDER`.
+fn prepare(commands: &str, place: &str, (root, scratch): (&Path, &Path)) -> Result<(), String> {
+    let output = Command::new("sh").args(["-ec", commands]).env("POSTRIDER", root).current_dir(scratch).output();
     let output = output.map_err(|error| format!("cannot start sh: {error}"))?;
     match output.status.success() {
         true => Ok(()),
@@ -151,6 +158,18 @@ mod tests {
         let document = "x\n```yaml\nlisten: \":1\"\n```\n```yaml\nnormalize_path: false\n```\n```sh\nlisten: no\n```\n```yaml\n# c\nstatic_resources: {}\n```\n";
         let found = whole_configs(document);
         assert_eq!(found, [(3, "listen: \":1\"\n".to_owned()), (12, "# c\nstatic_resources: {}\n".to_owned())]);
+    }
+
+    #[test]
+    fn commands_that_make_files_are_told_from_others() {
+        for commands in
+            ["openssl req -x509", "cat > a.c <<'END'\nEND\ncc -o a.so a.c", "cat > a.go <<'END'\nEND\ngo build ."]
+        {
+            assert!(makes_files(commands), "{commands}");
+        }
+        for commands in ["cc -o a.so a.c", "cat > a.c <<'END'\nEND\nclang a.c", "postrider run -c proxy.yaml"] {
+            assert!(!makes_files(commands), "{commands}");
+        }
     }
 
     #[test]
