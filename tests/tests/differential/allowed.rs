@@ -296,9 +296,33 @@ pub static ALL: &[Allowed] = &[
     allowed("`ext_authz`: `response_headers`", &["ext-authz-shadow"], &["answer="], &["log decision"]),
     allowed(
         "the length of a body that a plugin held whole",
-        &["native-bodies", "native-answer-bodies"],
+        &["native-bodies", "native-answer-bodies", "native-upstream-bodies"],
         &["remove 0 content-length", "remove 2 content-length"],
         &["field content-length", "field transfer-encoding"],
+    ),
+    allowed(
+        "native modules on the upstream side: a body that their hooks see",
+        &["native-upstream-bodies"],
+        &["POST"],
+        &["answer field content-length", "answer field transfer-encoding"],
+    ),
+    allowed(
+        "native modules on the upstream side: what they note in the hook or event that answers",
+        &["native-upstream-replies"],
+        &["respond"],
+        &["trace"],
+    ),
+    allowed(
+        "filters on the upstream side: connection",
+        &["native-upstream-replies"],
+        &["respond"],
+        &["log upstream", "log upstream_protocol"],
+    ),
+    allowed(
+        "filters on the upstream side: one of them answers",
+        &["native-upstream-replies"],
+        &[COUNTERS],
+        &["upstream_rq_cancelled", "upstream_rq_total"],
     ),
     allowed(
         "native modules: an answer in pieces: the log",
@@ -349,7 +373,8 @@ const ASKING: &[&str] = &[
 const COMMANDS: &[&str] = &["log-commands", "tls-log-commands"];
 
 /// Scenes of calls of plugins.
-const CALLS: &[&str] = &["wasm-calls", "wasm-answer-calls", "wasm-streams", "native-calls", "native-streams"];
+const CALLS: &[&str] =
+    &["wasm-calls", "wasm-answer-calls", "wasm-streams", "native-calls", "native-streams", "native-upstream"];
 
 impl Allowed {
     fn is_about(&self, scene: &str, request: &str) -> bool {

@@ -25,6 +25,8 @@ pub fn scenes() -> Vec<Scene> {
         others(),
         streams(),
         upstream(),
+        upstream_bodies(),
+        upstream_replies(),
     ]
 }
 
@@ -264,14 +266,19 @@ fn others() -> Scene {
     )
 }
 
-/// Between the router and the host. Answers have no body: one that passes a module there has no length any more.
-fn upstream() -> Scene {
+/// Between the router and the host.
+fn upstream_of(name: &str) -> Scene {
     let module = json!({"module": {"local": {"filename": script()}}});
     let script = extension(NAME, KIND, json!({"dynamic_module_config": module, "filter_name": "script"}));
     let codec = extension("codec", "filters.http.upstream_codec.v3.UpstreamCodec", json!({}));
     let router = json!({"upstream_http_filters": [script, codec]});
     let router = extension("envoy.filters.http.router", "filters.http.router.v3.Router", router);
-    scene("native-upstream").with(json!({"http_filters": [router]})).does(
+    super::scene(name, router.clone(), "%DYNAMIC_METADATA(module:trace)%").with(json!({"http_filters": [router]}))
+}
+
+/// Answers have no body: one that passes a module there has no length any more.
+fn upstream() -> Scene {
+    upstream_of("native-upstream").does(
         "/p?q",
         &format!("{FIELDS}x-make: 204|x-b=1\r\n"),
         &[
@@ -281,8 +288,49 @@ fn upstream() -> Scene {
             "ah add 2 x-new 1; ah set 2 x-origin other; ah remove 2 content-type; ah get 2 :status",
             "ah set 2 :status 202",
             "qh events 1; qh answer 3; event1 set 0 x-event 1; event1 resume q",
+            "qh note own text value; qh noted 0 own text; ah noted 0 own text; qh setstate own kept; ah state own",
+            "qh noted 1 module text; qh noted 1 none text; qh noted 2 none text; qh noted 3 none text",
+            "qh text 0; qh text 2; qh text 16; ah text 16; qh text 57; qh text 61",
+            "qh call authz /ok ~ 5000; qh answer 3; call set 0 x-added 1; call resume q",
+            "qh call nowhere /x ~ 1000",
+            "qh counter 3; qh labelled 2 one; qh gauge 5; qh lower 2; qh histogram 7; qh unknown 1",
+            "qh limit 0; qh worker ~; qh cluster ~; qh route ~",
         ],
     )
+}
+
+fn upstream_bodies() -> Scene {
+    let gathered = [
+        "qh remove 0 content-length; qh answer 1; qb answer 1; qe answer 0; qe append 0 -end",
+        "qh answer 1; qb answer 1; qe answer 0",
+    ];
+    let script = "x-do: ah remove 2 content-length; ah answer 1; ab answer 1; ae answer 0; ae append 2 -end\r\n";
+    upstream_of("native-upstream-bodies")
+        .sends("/", "", "hello world", &gathered)
+        .makes("/", script, &["200|body=some text", "200|length=5|chunked=1"])
+        .sends_chunks(
+            "/trailers",
+            &["qt pairs 1; qt get 1 x-last", "qt add 1 x-new 1; qt set 1 x-last 2; qt remove 1 x-also"],
+        )
+        .answers_with("/trailers", "x-do: at pairs 3; at add 3 x-new 1; at set 3 x-end 2\r\n", &["trailers"])
+}
+
+fn upstream_replies() -> Scene {
+    upstream_of("native-upstream-replies")
+        .does(
+            "/",
+            "",
+            &[
+                "qh respond 418 teapot short+and+stout x-a=1 x-b=2; qh answer 1",
+                "qh respond 301 moved ~ location=http://else.test/; qh answer 1",
+                "qh respond 204 none ~; qh answer 1",
+                "qh events 1; qh answer 3; event1 respond 418 event body",
+                "ah respond 418 late body; ah answer 1",
+            ],
+        )
+        .sends("/", "", "hello", &["qh respond 418 early no; qh answer 1"])
+        .ask("HEAD", "test", "/", "x-do: qh respond 418 teapot body; qh answer 1\r\n")
+        .does("/direct", "", &["qh get 0 :path; ah pairs 2"])
 }
 
 fn streams() -> Scene {

@@ -6,6 +6,7 @@
 
 use std::task::{Context as TaskContext, Poll};
 
+use postrider_filter_api::VIA_UPSTREAM;
 use postrider_http::{BodyFraming, HeaderId, Method, ResponseFacts};
 use postrider_telemetry::stats::sets;
 
@@ -46,6 +47,7 @@ impl Exchange {
         upside.response = Stage::Head;
         upside.download = Transfer::filtered(facts.framing, true);
         self.response_facts = facts;
+        self.info.details = VIA_UPSTREAM.into();
         if let Err(barred) = self.advance_upside(Side::Response, connection, http, None) {
             return Err(self.barred_answer(http, barred));
         }
