@@ -145,6 +145,95 @@ fn what_is_not_allowed_is_not_called() {
     }
 }
 
+/// The functions of the proxy with the types of what they take, `i` and `l` for numbers of 32 and 64 bits.
+const FUNCTIONS: [(&str, &str); 38] = [
+    ("proxy_log", "iii"),
+    ("proxy_get_log_level", "i"),
+    ("proxy_get_current_time_nanoseconds", "i"),
+    ("proxy_set_tick_period_milliseconds", "i"),
+    ("proxy_get_property", "iiii"),
+    ("proxy_set_property", "iiii"),
+    ("proxy_get_header_map_pairs", "iii"),
+    ("proxy_set_header_map_pairs", "iii"),
+    ("proxy_get_header_map_size", "ii"),
+    ("proxy_get_header_map_value", "iiiii"),
+    ("proxy_replace_header_map_value", "iiiii"),
+    ("proxy_remove_header_map_value", "iii"),
+    ("proxy_get_buffer_status", "iii"),
+    ("proxy_get_buffer_bytes", "iiiii"),
+    ("proxy_set_buffer_bytes", "iiiii"),
+    ("proxy_send_local_response", "iiiiiiii"),
+    ("proxy_continue_stream", "i"),
+    ("proxy_close_stream", "i"),
+    ("proxy_http_call", "iiiiiiiiii"),
+    ("proxy_grpc_call", "iiiiiiiiiiii"),
+    ("proxy_grpc_stream", "iiiiiiiii"),
+    ("proxy_grpc_send", "iiii"),
+    ("proxy_grpc_cancel", "i"),
+    ("proxy_grpc_close", "i"),
+    ("proxy_get_shared_data", "iiiii"),
+    ("proxy_set_shared_data", "iiiii"),
+    ("proxy_register_shared_queue", "iii"),
+    ("proxy_resolve_shared_queue", "iiiii"),
+    ("proxy_enqueue_shared_queue", "iii"),
+    ("proxy_dequeue_shared_queue", "iii"),
+    ("proxy_define_metric", "iiii"),
+    ("proxy_increment_metric", "il"),
+    ("proxy_record_metric", "il"),
+    ("proxy_get_metric", "ii"),
+    ("proxy_set_effective_context", "i"),
+    ("proxy_done", ""),
+    ("proxy_call_foreign_function", "iiiiii"),
+    ("proxy_get_status", "iii"),
+];
+
+/// The same of WASI.
+const OF_WASI: [(&str, &str); 8] = [
+    ("fd_write", "iiii"),
+    ("fd_fdstat_get", "ii"),
+    ("environ_sizes_get", "ii"),
+    ("environ_get", "ii"),
+    ("args_sizes_get", "ii"),
+    ("args_get", "ii"),
+    ("clock_time_get", "ili"),
+    ("random_get", "ii"),
+];
+
+#[test]
+fn every_function_can_be_withheld() {
+    let (mut imports, mut calls) = (String::new(), String::new());
+    let all = FUNCTIONS.map(|function| ("env", function)).into_iter();
+    for (module, (name, takes)) in all.chain(OF_WASI.map(|function| ("wasi_snapshot_preview1", function))) {
+        let types: Vec<_> = takes.chars().map(|kind| if kind == 'l' { "i64" } else { "i32" }).collect();
+        let zeros: String = types.iter().map(|kind| format!(" ({kind}.const 0)")).collect();
+        imports +=
+            &format!("(import \"{module}\" \"{name}\" (func ${name} (param {}) (result i32)))\n", types.join(" "));
+        calls += &format!("(call $digit $\"x-{name}\" (call ${name}{zeros}))\n");
+    }
+    let code = wasm::whole(&format!(
+        r#"{imports}
+        (import "env" "proxy_add_header_map_value" (func $add (param i32 i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 4)
+        (func (export "malloc") (param i32) (result i32) (i32.const 131072))
+        (func (export "proxy_abi_version_0_2_1"))
+        (func $digit (param i32 i32 i32)
+            (i32.store8 (i32.const 0) (i32.add (local.get 2) (i32.const 48)))
+            (drop (call $add (i32.const 0) (local.get 0) (local.get 1) (i32.const 0) (i32.const 1))))
+        {ON_REQUEST} {calls} (i32.const 0))"#
+    ));
+    let allowed = json!({"proxy_on_request_headers": {}, "proxy_add_header_map_value": {}});
+    let more = json!({"capability_restriction_config": {"allowed_capabilities": allowed}});
+    let code = json!({"local": {"inline_bytes": STANDARD.encode(code)}});
+    let site = site::with([wasm::with_code(code, &json!({}), more)]).start();
+    assert_eq!(site.get("/", "").status, 200);
+    let answered = |functions: &[(&'static str, &str)]| {
+        functions.iter().map(|(name, _)| (*name, seen(&site, &format!("x-{name}")))).collect::<Vec<_>>()
+    };
+    let status = |number: u8| char::from(b'0' + number).to_string();
+    assert_eq!(answered(&FUNCTIONS), FUNCTIONS.map(|(name, _)| (name, status(10))), "an internal failure");
+    assert_eq!(answered(&OF_WASI), OF_WASI.map(|(name, _)| (name, status(76))), "not capable");
+}
+
 /// Shows its environment in fields of requests.
 const ENVIRONMENT: &str = r#"
     (func $show (param i32) (local i32)

@@ -236,11 +236,17 @@ fn capabilities(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Option<Vec
 
 /// What the module sees, and how Istio has its image pulled: by variables that are meant for its agent alone.
 fn environment(mut fields: Fields<'_>, errors: &mut ConfigError) -> (Vec<(String, String)>, Pull) {
+    const TWICE: &str = "a variable of that name is given already";
     let mut all: Vec<(String, String)> = Vec::new();
+    let mut of_host: Vec<&str> = Vec::new();
     let mut pull = Pull::default();
     for (path, key) in keep(fields.list("host_env_keys"), errors).unwrap_or_default() {
         match key {
+            Value::String(key) if of_host.contains(&key.as_str()) => {
+                errors.push(ValueError { path, message: TWICE.to_owned() });
+            }
             Value::String(key) => {
+                of_host.push(key);
                 // One that is not set is left out.
                 if let Ok(value) = std::env::var(key) {
                     all.push((key.clone(), value));
@@ -253,8 +259,8 @@ fn environment(mut fields: Fields<'_>, errors: &mut ConfigError) -> (Vec<(String
         let keys: Vec<&str> = pairs.keys().collect();
         for key in keys {
             let value = keep(pairs.string(key), errors).flatten().unwrap_or_default();
-            if all.iter().any(|(known, _)| known == key) {
-                errors.push(pairs.error(key, "the host's variable of that name is given too"));
+            if of_host.contains(&key) {
+                errors.push(pairs.error(key, TWICE));
             }
             match key.strip_prefix(ISTIO_PREFIX) {
                 Some("IMAGE_PULL_SECRET") => pull.secret = Some(PullSecret::Text(value.to_owned())),

@@ -71,6 +71,25 @@ fn what_does_not_start_is_refused_where_it_stands() {
     assert!(said[0].contains("imports what is not known here: `env.proxy_unknown`"), "{said:?}");
 }
 
+#[test]
+fn a_variable_that_is_given_twice_is_refused() {
+    let names = |names: &[&str]| Value::List(names.iter().map(|name| text(name)).collect());
+    let refused = |variables: Value| {
+        let vm = map([("code", map([("local", code(&module("")))])), ("environment_variables", variables)]);
+        build(ENVOY, &map([("config", map([("vm_config", vm)]))])).err().map(told)
+    };
+    let twice = |place: &str| Some(vec![format!("config.vm_config.{place}: a variable of that name is given already")]);
+    // As in Envoy, whether or not the host has it.
+    for name in ["PATH", "POSTRIDER_TEST_NOT_SET"] {
+        let both = map([("host_env_keys", names(&[name])), ("key_values", map([(name, text("x"))]))]);
+        assert_eq!(refused(both), twice(&format!("environment_variables.key_values.{name}")));
+        let listed = map([("host_env_keys", names(&[name, "OTHER", name]))]);
+        assert_eq!(refused(listed), twice("environment_variables.host_env_keys[2]"));
+        let apart = map([("host_env_keys", names(&[name])), ("key_values", map([("OTHER", text("x"))]))]);
+        assert_eq!(refused(apart), None);
+    }
+}
+
 /// Beside the fields of Envoy's type, where the metadata of the node puts them.
 #[test]
 fn budgets_of_envoys_own_types_hold_and_are_told_when_they_are_spent() {
