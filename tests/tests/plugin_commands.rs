@@ -7,6 +7,24 @@ use postrider_tests::kit::{Origin, Proxy, TempDir};
 use postrider_tests::{get, postrider_only};
 
 #[test]
+fn a_plugin_that_is_no_script_is_refused_by_what_it_is() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    for (bytes, what) in
+        [("\0asm\u{1}\0\0\0", "a WebAssembly module"), ("\u{7f}ELF", "a native module or a Go library")]
+    {
+        let file = directory.write("plugin.bin", bytes);
+        for runtime in ["auto", "rider"] {
+            let tried = run(&["plugin", "run", file.to_str().unwrap(), "--runtime", runtime]);
+            assert_ne!(tried.code, Some(0));
+            assert!(tried.stderr.contains(what) && tried.stderr.contains("only scripts"), "{}", tried.stderr);
+        }
+    }
+}
+
+#[test]
 fn a_plugin_from_nothing_is_tested_tried_and_served() {
     if !postrider_only() {
         return;

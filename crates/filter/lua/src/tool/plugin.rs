@@ -82,6 +82,9 @@ impl Plugin {
     /// The file cannot be read, or does not say whose it is.
     pub fn open(path: &Path, runtime: Option<Runtime>) -> Result<Plugin, String> {
         let source = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        if let Some(what) = compiled(&source) {
+            return Err(format!("{}: {what}; only scripts can be tried without a proxy", path.display()));
+        }
         let runtime = runtime.or_else(|| Runtime::detect(&source)).ok_or_else(|| {
             format!(
                 "{}: neither Rider's (no `require(\"rider…\")`, returns nothing) nor Envoy's (no `envoy_on_request`, \
@@ -186,6 +189,16 @@ impl Loaded {
     }
 }
 
+/// What a file is that holds code of another kind than scripts.
+fn compiled(source: &[u8]) -> Option<&'static str> {
+    const KINDS: [(&[u8], &str); 3] = [
+        (b"\0asm", "a WebAssembly module"),
+        (b"\x7fELF", "a native module or a Go library"),
+        (b"\x1bLJ", "compiled Lua, which no sandbox holds"),
+    ];
+    KINDS.into_iter().find(|(mark, _)| source.starts_with(mark)).map(|(_, what)| what)
+}
+
 fn place<'p>(worker: &'p WorkerStats, host: &'p Rc<dyn Host>) -> Place<'p> {
     Place { stats: worker, stat_prefix: "plugin", worker: 0, buffer_limit: 0, host }
 }
@@ -202,6 +215,19 @@ fn lines(errors: ConfigError) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_that_is_no_script_is_called_what_it_is() {
+        for (source, what) in [
+            (&b"\0asm\x01\0\0\0"[..], Some("a WebAssembly module")),
+            (b"\x7fELF\x02", Some("a native module or a Go library")),
+            (b"\x1bLJ\x02", Some("compiled Lua, which no sandbox holds")),
+            (b"return {}", None),
+            (b"", None),
+        ] {
+            assert_eq!(compiled(source), what, "{source:?}");
+        }
+    }
 
     #[test]
     fn a_script_says_whose_it_is() {
