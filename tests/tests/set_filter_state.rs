@@ -78,3 +78,31 @@ fn all_scopes_apply_and_the_route_may_be_looked_up_again() {
         assert_eq!([1, 2].map(|line| site.logged(line)), ["host 12", "route 123"]);
     }
 }
+
+#[test]
+fn a_tree_chooses_the_cluster_by_filter_state() {
+    const PLUGINS: &str = "router.cluster_specifiers.matcher.v3";
+    const INPUT: &str = "matching.common_inputs.network.v3.FilterStateInput";
+    let cluster =
+        |name: &str| json!({"action": extension(name, &format!("{PLUGINS}.ClusterAction"), json!({"cluster": name}))});
+    let tree = json!({"cluster_matcher": {
+        "matcher_tree": {
+            "input": extension("tier", INPUT, json!({"key": "tier"})),
+            "exact_match_map": {"map": {"gold": cluster("origin")}},
+        },
+        "on_no_match": cluster("nowhere"),
+    }});
+    let plugin = extension("by-tier", &format!("{PLUGINS}.MatcherClusterSpecifier"), tree);
+    let route = json!({"inline_cluster_specifier_plugin": {"extension": plugin}});
+    // Envoy asks the tree when the route is chosen.
+    let noted = [object("tier", "%REQ(x-tier)%", json!({}))];
+    let tier = json!({"on_request_headers": noted, "clear_route_cache": true});
+    let site = site::with([extension(NAME, TYPE, tier)])
+        .routes(json!([{"match": {"prefix": "/"}, "route": route}]))
+        .log("%RESPONSE_CODE% %RESPONSE_FLAGS% %UPSTREAM_CLUSTER%")
+        .start();
+    assert_eq!(site.get("/", "x-tier: gold\r\n").status, 200);
+    assert_eq!(site.logged(1), "200 - origin");
+    assert_eq!(site.get("/", "x-tier: tin\r\n").status, 503);
+    assert_eq!(site.logged(2), "503 NC -");
+}

@@ -5,7 +5,7 @@ use postrider_model::{
     CookieMatch, HeaderCondition, HeaderMatch, PathMatch, QueryCondition, QueryMatch, Route, StringKind, StringMatch,
 };
 
-use crate::conditions::{Draw, Nothing, Unmet, cookie, query_value, shown_value};
+use crate::conditions::{Draw, Surroundings, Unmet, cookie, query_value, shown_value};
 use crate::hosts::Step;
 use crate::table::{Found, Table, is_connect};
 
@@ -44,19 +44,19 @@ pub enum Outcome {
 }
 
 impl Table {
-    /// Says how [`Table::find`] decides on `head`. `random` is the number that shares of traffic are drawn by: 0 is
+    /// Says how [`Table::find_in`] decides on `head`. `random` is the number that shares of traffic are drawn by: 0 is
     /// inside every share.
-    pub fn explain(&self, head: &RequestHead, random: u64) -> Explanation {
+    pub fn explain(&self, head: &RequestHead, stream: &impl Surroundings, random: u64) -> Explanation {
         let mut tried_hosts = Vec::new();
         let virtual_host = self.hosts.find_watched(self.host_of(head), |step| tried_hosts.push(TriedHost::from(step)));
-        let winner = virtual_host.and_then(|host| self.find_route(host, head, &Nothing, || random));
+        let winner = virtual_host.and_then(|host| self.find_route(host, head, stream, || random));
         let mut draw = Draw::new(|| random);
         let mut tried = Vec::new();
         for (entry, route) in virtual_host.into_iter().flat_map(|host| self.entries_of(host, head)) {
             let outcome = if !entry.path_holds(&self.path_of(head), is_connect(head)) {
                 Outcome::Failed(path_failure(&entry.route, head))
             } else {
-                match entry.check(head, &Nothing, &mut draw) {
+                match entry.check(head, stream, &mut draw) {
                     Ok(()) => Outcome::Matched,
                     Err(unmet) => Outcome::Failed(condition_failure(&entry.route, unmet, head)),
                 }
@@ -175,12 +175,13 @@ mod tests {
     use postrider_model::Regex;
 
     use super::*;
+    use crate::conditions::Nothing;
     use crate::table::tests::{head, route, table};
 
     fn failure(change: impl FnOnce(&mut Route), path: &str, lines: &[(&str, &str)]) -> String {
         let mut changed = route(PathMatch::Prefix("/".into()));
         change(&mut changed);
-        let explanation = table(vec![changed]).explain(&head("GET", "h", path, lines), 999_999);
+        let explanation = table(vec![changed]).explain(&head("GET", "h", path, lines), &Nothing, 999_999);
         assert_eq!((explanation.winner, explanation.tried.len()), (None, 1));
         match &explanation.tried[0].outcome {
             Outcome::Failed(words) => words.clone(),
@@ -240,7 +241,7 @@ mod tests {
             route(PathMatch::Prefix("/".into())),
             route(PathMatch::Prefix("/b".into())),
         ]);
-        let explanation = table.explain(&head("GET", "H.test", "/b", &[]), 0);
+        let explanation = table.explain(&head("GET", "H.test", "/b", &[]), &Nothing, 0);
         assert_eq!(explanation.host, "h.test");
         assert_eq!(explanation.tried_hosts, [TriedHost { domain: "*".into(), found: true }]);
         assert_eq!(explanation.tried.len(), 2);

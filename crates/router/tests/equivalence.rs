@@ -27,7 +27,7 @@ fn find_explain_and_a_plain_reading_agree() {
             let want = plain_reading(&source, &head, draw);
             let found = table.find(&head, || draw);
             assert_eq!(found, want, "table {seed}: {} {}", text(head.authority()), text(head.path()));
-            let explanation = table.explain(&head, draw);
+            let explanation = table.explain(&head, &postrider_router::Nothing, draw);
             assert_eq!(explanation.winner, found);
             assert_eq!(explanation.virtual_host, table.find_virtual_host(&head));
             let told = explanation.tried.iter().find(|tried| tried.outcome == Outcome::Matched);

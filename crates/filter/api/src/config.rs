@@ -204,10 +204,13 @@ pub type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 /// The name of the cluster for a request; `None` when there is none for it.
 pub type Chooser = Arc<dyn Fn(&RequestHead, &dyn Clusters) -> Option<String> + Send + Sync>;
 
-/// The clusters, as far as whoever chooses one may look at them.
+/// The clusters and the stream, as far as whoever chooses one for it may look at them.
 pub trait Clusters {
     /// `None` when there is no such cluster.
     fn load(&self, name: &str) -> Option<ClusterLoad>;
+
+    /// An object of the stream's filter state.
+    fn state(&self, name: &str) -> Option<&Value>;
 }
 
 /// How busy a cluster is, as far as this worker knows.

@@ -385,6 +385,10 @@ mod tests {
         fn load(&self, name: &str) -> Option<ClusterLoad> {
             (name == "blue").then_some(ClusterLoad { connections: 1, requests: 7, pending: 2 })
         }
+
+        fn state(&self, _: &str) -> Option<&Value> {
+            None
+        }
     }
 
     fn request(lines: &[(&str, &str)]) -> RequestHead {

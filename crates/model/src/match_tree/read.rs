@@ -381,14 +381,11 @@ fn input(at: &mut Reading<'_>, context: MatchContext) -> Option<Input> {
         let is_of_requests = matches!(input, Input::RequestHeader(_) | Input::QueryParameter(_) | Input::Attributes);
         let is_not_known_yet = matches!(input, Input::Certificate(_) | Input::Metadata { .. });
         match context {
-            MatchContext::Routes
+            MatchContext::Routes | MatchContext::Clusters
                 if !matches!(input, Input::RequestHeader(_) | Input::FilterState(_) | Input::Fixed(_)) =>
             {
-                at.wrong("a route is chosen by request headers, filter state and environment only, as in Envoy");
-                None
-            }
-            MatchContext::Clusters if !matches!(input, Input::RequestHeader(_) | Input::Fixed(_)) => {
-                at.wrong("a cluster is chosen by request headers (HttpRequestHeaderMatchInput) and environment only");
+                let what = if context == MatchContext::Routes { "route" } else { "cluster" };
+                at.wrong(format!("a {what} is chosen by request headers, filter state and environment only"));
                 None
             }
             MatchContext::Newcomers if is_of_requests || is_not_known_yet => {

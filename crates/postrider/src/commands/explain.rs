@@ -14,6 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use postrider_model::Value;
 use postrider_worker::{ListenerPlan, Plan};
 
 use self::journey::Journey;
@@ -37,6 +38,10 @@ pub struct Arguments {
     /// A header of the request, `name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "LINE")]
     pub headers: Vec<String>,
+
+    /// What a filter noted in the filter state, `NAME=TEXT`; may be repeated
+    #[arg(long = "filter-state", value_name = "NAME=TEXT", value_parser = noted)]
+    pub filter_state: Vec<(String, Value)>,
 
     /// The listener that takes the connection, where the URL's port does not say it
     #[arg(long, value_name = "NAME")]
@@ -68,7 +73,7 @@ pub fn run(arguments: &Arguments) -> Exit {
         Ok(listener) => listener,
         Err(why) => return usage(&why),
     };
-    let journey = Journey::follow(plan, listener, &request, arguments.from);
+    let journey = Journey::follow(plan, listener, &request, arguments.from, &arguments.filter_state);
     let places = Places(&checked.outcome);
     match arguments.output {
         Output::Text => terminal::print(&text::render(&journey, &places, terminal::stdout_colour())),
@@ -96,6 +101,14 @@ fn choose_listener<'p>(plan: &'p Plan, name: Option<&str>, request: &WireRequest
         (None, _) => {
             Err(format!("no listener has port {}: choose one with --listener; there are: {}", request.port, names()))
         }
+    }
+}
+
+/// An object of the filter state: a text, as filters that note one write it.
+fn noted(text: &str) -> Result<(String, Value), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), Value::String(value.to_owned()))),
+        _ => Err("expected NAME=TEXT".to_owned()),
     }
 }
 

@@ -398,7 +398,7 @@ impl Exchange {
             Target::Header(name) => named_by(&self.request, name, worker),
             Target::Plugin(_) => {
                 let chooser = routes.plan.routes.get(route as usize).and_then(|plan| plan.chooser.as_ref());
-                chooser.and_then(|choose| worker.cluster(&choose(&self.request, &Loads(worker))?))
+                chooser.and_then(|choose| worker.cluster(&choose(&self.request, &Known { worker, info: &self.info })?))
             }
         }
     }
@@ -554,12 +554,17 @@ impl Surroundings for OfStream<'_> {
     }
 
     fn state(&self, name: &str) -> Option<&Value> {
-        self.0.filter_state.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+        noted(self.0, name)
     }
 
     fn certificate(&self) -> Option<bool> {
         self.0.tls.as_ref()?.peer.as_ref().map(|peer| peer.is_verified())
     }
+}
+
+/// An object of the filter state.
+fn noted<'i>(info: &'i StreamInfo, name: &str) -> Option<&'i Value> {
+    info.filter_state.iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
 
 /// The cluster that a request header names.
@@ -575,18 +580,25 @@ fn ticket(request: &RequestHead, header: &str) -> Option<u64> {
     std::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
-/// How busy this worker's clusters are.
-struct Loads<'w>(&'w Worker);
+/// How busy this worker's clusters are, and what is known of the stream.
+struct Known<'w> {
+    worker: &'w Worker,
+    info: &'w StreamInfo,
+}
 
-impl Clusters for Loads<'_> {
+impl Clusters for Known<'_> {
     fn load(&self, name: &str) -> Option<ClusterLoad> {
-        let cluster = self.0.cluster(name)?;
-        let mut load = ClusterLoad { pending: cluster.pending(self.0), ..ClusterLoad::default() };
+        let cluster = self.worker.cluster(name)?;
+        let mut load = ClusterLoad { pending: cluster.pending(self.worker), ..ClusterLoad::default() };
         cluster.hosts.each_host(|host| {
             load.connections += u64::from(host.connections.get());
             load.requests += u64::from(host.active.get());
         });
         Some(load)
+    }
+
+    fn state(&self, name: &str) -> Option<&Value> {
+        noted(self.info, name)
     }
 }
 

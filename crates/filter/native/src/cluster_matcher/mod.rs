@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use postrider_filter_api::{Chooser, ConfigError};
+use postrider_filter_api::{Chooser, Clusters, ConfigError};
 use postrider_http::RequestHead;
 use postrider_model::{Expression, Input, Inputs, MatchContext, MatchTree, MetadataMatch, Reading, Unavailable, Value};
 
@@ -24,7 +24,7 @@ pub(crate) fn build(value: &Value) -> Result<Chooser, ConfigError> {
     })?;
     // Without errors there is one.
     let tree = tree.map(Arc::new);
-    Ok(Arc::new(move |request, _| tree.as_ref()?.find(&OfHead(request)).cloned()))
+    Ok(Arc::new(move |head, known| tree.as_ref()?.find(&OfRequest { head, known }).cloned()))
 }
 
 /// `ClusterAction`.
@@ -41,21 +41,28 @@ fn cluster(at: &mut Reading<'_>, kind: &str) -> Option<String> {
     Some(name)
 }
 
-/// What a tree finds in a head: its headers; and what was fixed before.
-struct OfHead<'h>(&'h RequestHead);
+/// What a tree finds: headers, what filters noted, and what was fixed before.
+struct OfRequest<'r> {
+    head: &'r RequestHead,
+    known: &'r dyn Clusters,
+}
 
-impl Inputs for OfHead<'_> {
+impl Inputs for OfRequest<'_> {
     fn value<'v>(&'v self, input: &'v Input) -> Result<Option<Cow<'v, str>>, Unavailable> {
         let name = match input {
             Input::RequestHeader(name) => name,
+            Input::FilterState(name) => {
+                let Some(Value::String(text)) = self.known.state(name) else { return Ok(None) };
+                return Ok(Some(Cow::Borrowed(text)));
+            }
             Input::Fixed(value) => return Ok(value.as_deref().map(Cow::Borrowed)),
             _ => return Err(Unavailable),
         };
-        let lines = header(self.0, name);
+        let lines = header(self.head, name);
         Ok((!lines.is_empty()).then(|| Cow::Owned(String::from_utf8_lossy(&lines.join(&b',')).into_owned())))
     }
 
-    /// There are none about heads alone.
+    /// There are none where a cluster is chosen.
     fn holds(&self, _: &Expression) -> bool {
         false
     }

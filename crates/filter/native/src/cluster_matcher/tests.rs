@@ -1,12 +1,29 @@
 use super::*;
 use crate::testing::{list, object, text};
-use postrider_filter_api::{ClusterLoad, Clusters};
+use postrider_filter_api::ClusterLoad;
 
 struct Nobody;
 
 impl Clusters for Nobody {
     fn load(&self, _: &str) -> Option<ClusterLoad> {
         None
+    }
+
+    fn state(&self, _: &str) -> Option<&Value> {
+        None
+    }
+}
+
+/// Filters noted this under `tier`.
+struct Noted(Value);
+
+impl Clusters for Noted {
+    fn load(&self, _: &str) -> Option<ClusterLoad> {
+        None
+    }
+
+    fn state(&self, name: &str) -> Option<&Value> {
+        (name == "tier").then_some(&self.0)
     }
 }
 
@@ -55,6 +72,19 @@ fn where_nothing_holds_the_rest_counts_or_there_is_none() {
     let choose = build(&tree(vec![("matcher_list", matchers()), ("on_no_match", action(ACTION, "rest"))])).unwrap();
     assert_eq!(choose(&head(&[]), &Nobody).as_deref(), Some("rest"));
     assert_eq!(build(&tree(vec![("matcher_list", matchers())])).unwrap()(&head(&[]), &Nobody), None);
+}
+
+#[test]
+fn filter_state_names_the_cluster() {
+    let kind = text("type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.FilterStateInput");
+    let input = object([("name", text("i")), ("typed_config", object([("@type", kind), ("key", text("tier"))]))]);
+    let map = object([("gold", action(ACTION, "fast"))]);
+    let entries = object([("input", input), ("exact_match_map", object([("map", map)]))]);
+    let choose = build(&tree(vec![("matcher_tree", entries), ("on_no_match", action(ACTION, "slow"))])).unwrap();
+    assert_eq!(choose(&head(&[]), &Noted(text("gold"))).as_deref(), Some("fast"));
+    assert_eq!(choose(&head(&[]), &Noted(text("tin"))).as_deref(), Some("slow"));
+    assert_eq!(choose(&head(&[]), &Noted(Value::Bool(true))).as_deref(), Some("slow"));
+    assert_eq!(choose(&head(&[]), &Nobody).as_deref(), Some("slow"));
 }
 
 #[test]

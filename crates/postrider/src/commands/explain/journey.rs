@@ -9,8 +9,10 @@ use std::time::SystemTime;
 use postrider_filter_api::{Moment, StreamInfo};
 use postrider_h1::{HeadScan, RequestParse, parse_request};
 use postrider_http::{Aside, Reject, RequestHead};
-use postrider_model::{Action, Forward, Listener, Redirect, Route, Target, VirtualHost, WeightedCluster};
-use postrider_router::{Explanation, Outcome, redirect_location, rewrite_host, rewrite_path};
+use postrider_model::{
+    Action, Forward, Listener, Metadata, Redirect, Route, Target, Value, VirtualHost, WeightedCluster,
+};
+use postrider_router::{Explanation, Outcome, Surroundings, redirect_location, rewrite_host, rewrite_path};
 use postrider_upstream::{Cluster as Hosts, Random};
 use postrider_worker::{
     ChainPlan, Ends, Greeting, HandlerPlan, HttpPlan, ListenerPlan, Peer, Plan, identify, request_rules,
@@ -83,12 +85,14 @@ pub struct Destination<'p> {
 }
 
 impl<'p> Journey<'p> {
-    /// Follows `request` from `listener` on; `client` is where it comes from.
+    /// Follows `request` from `listener` on; `client` is where it comes from, and `noted` the filter state when its route is
+    /// chosen.
     pub fn follow(
         plan: &'p Plan,
         listener: &'p ListenerPlan,
         request: &WireRequest,
         client: SocketAddr,
+        noted: &[(String, Value)],
     ) -> Journey<'p> {
         let greeting = Greeting {
             tls: request.server_name.is_some(),
@@ -144,7 +148,7 @@ impl<'p> Journey<'p> {
                     path: lossy(head.path()),
                     redirected_to_path: facts.aside == Aside::RedirectToPath,
                 }));
-                journey.routing = Some(route(plan, http, &head));
+                journey.routing = Some(route(plan, http, &Asked { head: &head, noted }));
             }
             RequestParse::Reject(reject) => journey.reading = Some(Reading::Refused(reject)),
             // The bytes end with an empty line, so a head is complete or refused.
@@ -163,22 +167,43 @@ fn local_address(listener: &Listener, port: u16) -> Option<SocketAddr> {
     all.clone().find(|address| address.port() == port).or_else(|| all.next())
 }
 
-fn route<'p>(plan: &'p Plan, http: &'p HttpPlan, head: &RequestHead) -> Routing<'p> {
+/// What routes and trees look at.
+struct Asked<'r> {
+    head: &'r RequestHead,
+    noted: &'r [(String, Value)],
+}
+
+impl Surroundings for Asked<'_> {
+    fn metadata(&self) -> Option<&Metadata> {
+        None
+    }
+
+    fn state(&self, name: &str) -> Option<&Value> {
+        self.noted.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    fn certificate(&self) -> Option<bool> {
+        None
+    }
+}
+
+fn route<'p>(plan: &'p Plan, http: &'p HttpPlan, asked: &Asked<'_>) -> Routing<'p> {
     let table = &http.routes.table;
     // 0 is inside every share of traffic.
-    let explanation = table.explain(head, 0);
+    let explanation = table.explain(asked.head, asked, 0);
     let virtual_host = explanation.virtual_host.map(|id| table.virtual_host(id));
     let winner = explanation.winner.as_ref().map(|found| table.route(found.route));
     Routing {
         tried: explanation.tried.iter().map(|tried| (table.route(tried.route), tried.outcome.clone())).collect(),
         filters: seen_filters(&http.model, virtual_host, winner),
-        winner: winner.map(|route| Winner { route, end: end(plan, route, head) }),
+        winner: winner.map(|route| Winner { route, end: end(plan, route, asked) }),
         virtual_host,
         explanation,
     }
 }
 
-fn end<'p>(plan: &'p Plan, route: &'p Route, head: &RequestHead) -> End<'p> {
+fn end<'p>(plan: &'p Plan, route: &'p Route, asked: &Asked<'_>) -> End<'p> {
+    let head = asked.head;
     match &route.action {
         Action::Respond(response) => End::Respond { status: response.status },
         Action::Redirect(redirect) => {
@@ -188,7 +213,7 @@ fn end<'p>(plan: &'p Plan, route: &'p Route, head: &RequestHead) -> End<'p> {
             End::Redirect { redirect, location: lossy(&location) }
         }
         Action::Forward(forward) => {
-            let destinations = destinations(plan, forward, head);
+            let destinations = destinations(plan, forward, asked);
             let mut out = Vec::new();
             let path =
                 if rewrite_path(forward, route, head.path(), &mut out) { lossy(&out) } else { lossy(head.path()) };
@@ -203,7 +228,8 @@ fn end<'p>(plan: &'p Plan, route: &'p Route, head: &RequestHead) -> End<'p> {
     }
 }
 
-fn destinations<'p>(plan: &'p Plan, forward: &Forward, head: &RequestHead) -> Vec<Destination<'p>> {
+fn destinations<'p>(plan: &'p Plan, forward: &Forward, asked: &Asked<'_>) -> Vec<Destination<'p>> {
+    let head = asked.head;
     match &forward.target {
         Target::Cluster(name) => vec![destination(plan, name, None)],
         Target::Weighted(clusters) => {
@@ -221,19 +247,23 @@ fn destinations<'p>(plan: &'p Plan, forward: &Forward, head: &RequestHead) -> Ve
         }
         Target::Plugin(specifier) => {
             let chooser = crate::config::filters().find_chooser(&specifier.kind);
-            let chosen = chooser.and_then(|build| build(&specifier.config).ok()?(head, &Idle(plan)));
+            let chosen = chooser.and_then(|build| build(&specifier.config).ok()?(head, &Idle(plan, asked)));
             chosen.map(|name| destination(plan, &name, None)).into_iter().collect()
         }
     }
 }
 
 /// The configuration's clusters, without any traffic.
-struct Idle<'p>(&'p Plan);
+struct Idle<'p>(&'p Plan, &'p Asked<'p>);
 
 impl postrider_filter_api::Clusters for Idle<'_> {
     fn load(&self, name: &str) -> Option<postrider_filter_api::ClusterLoad> {
         let known = self.0.clusters.iter().any(|cluster| &*cluster.name == name);
         known.then(postrider_filter_api::ClusterLoad::default)
+    }
+
+    fn state(&self, name: &str) -> Option<&Value> {
+        self.1.state(name)
     }
 }
 

@@ -12,11 +12,16 @@ fn gateway() -> Checked {
 }
 
 fn explain(checked: &Checked, url: &str, headers: &[&str]) -> (Value, String) {
+    explain_noted(checked, url, headers, &[])
+}
+
+fn explain_noted(checked: &Checked, url: &str, headers: &[&str], noted: &[&str]) -> (Value, String) {
+    let noted: Vec<_> = noted.iter().map(|text| super::noted(text).unwrap()).collect();
     let headers: Vec<String> = headers.iter().map(|line| (*line).to_owned()).collect();
     let request = WireRequest::new("GET", url, &headers).unwrap();
     let plan = checked.plan.as_ref().unwrap();
     let listener = choose_listener(plan, None, &request).unwrap();
-    let journey = Journey::follow(plan, listener, &request, "127.0.0.1:0".parse().unwrap());
+    let journey = Journey::follow(plan, listener, &request, "127.0.0.1:0".parse().unwrap(), &noted);
     let places = Places(&checked.outcome);
     (json::render(&journey, &places), text::render(&journey, &places, false))
 }
@@ -34,6 +39,71 @@ fn the_winner_comes_with_its_place_and_the_others_with_a_reason() {
     assert!(text.contains("- testers (prefix /): header x-tester") && text.contains("+ api (regex "), "{text}");
     assert_eq!(json["route"]["forward"]["clusters"][0]["weight"], 95);
     assert_eq!(json["route"]["forward"]["clusters"][1]["host"], "127.0.0.1:9001");
+}
+
+#[test]
+fn what_filters_noted_chooses_the_route_and_the_cluster() {
+    const FILE: &str = r#"
+static_resources:
+  listeners:
+  - name: edge
+    address: { socket_address: { address: 127.0.0.1, port_value: 80 } }
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: edge
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              routes:
+              - name: tiers
+                match: { prefix: /, filter_state: [{ key: kind, string_match: { exact: tiered } }] }
+                route:
+                  inline_cluster_specifier_plugin:
+                    extension:
+                      name: by-tier
+                      typed_config:
+                        "@type": type.googleapis.com/envoy.extensions.router.cluster_specifiers.matcher.v3.MatcherClusterSpecifier
+                        cluster_matcher:
+                          matcher_tree:
+                            input:
+                              name: tier
+                              typed_config:
+                                "@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.FilterStateInput
+                                key: tier
+                            exact_match_map:
+                              map:
+                                gold:
+                                  action:
+                                    name: fast
+                                    typed_config:
+                                      "@type": type.googleapis.com/envoy.extensions.router.cluster_specifiers.matcher.v3.ClusterAction
+                                      cluster: fast
+              - { name: rest, match: { prefix: / }, direct_response: { status: 404 } }
+          http_filters:
+          - name: router
+            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+  clusters:
+  - name: fast
+"#;
+    let file = std::env::temp_dir().join(format!("postrider-explain-noted-{}.yaml", std::process::id()));
+    std::fs::write(&file, FILE).unwrap();
+    let checked = config::check(&Input::argument(&file), None, 1).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let asked = |noted: &[&str]| explain_noted(&checked, "http://x/", &[], noted).0;
+    assert_eq!(asked(&[])["route"]["name"], "rest");
+    let gold = asked(&["kind=tiered", "tier=gold"]);
+    assert_eq!(
+        (&gold["route"]["name"], &gold["route"]["forward"]["clusters"][0]["name"]),
+        (&"tiers".into(), &"fast".into())
+    );
+    let tin = asked(&["kind=tiered", "tier=a=b"]);
+    assert_eq!(tin["route"]["name"], "tiers");
+    assert_eq!(tin["route"]["forward"]["clusters"].as_array().map_or(0, Vec::len), 0, "{tin:#}");
+    assert!(super::noted("tier").is_err() && super::noted("=x").is_err());
 }
 
 #[test]
