@@ -14,11 +14,11 @@ use postrider_grpc::log::{
 };
 use postrider_grpc::{Message, value};
 use postrider_tests::grpc::http2;
-use postrider_tests::kit::config::{extension, router, upstream_http_options};
+use postrider_tests::kit::config::{extension, file_access_log, router, upstream_http_options};
 use postrider_tests::kit::grpc::Step;
 use postrider_tests::kit::net::refusing_address;
 use postrider_tests::kit::proxy::accepted;
-use postrider_tests::kit::{Config, GrpcOrigin, Origin, Proxy, RawClient, wait_until};
+use postrider_tests::kit::{Config, GrpcOrigin, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::tls::{Authority, Client, secured, tls_inspector};
 use postrider_tests::{ask, get, postrider_only};
 use rcgen::{DnType, SanType};
@@ -392,8 +392,11 @@ fn a_logger_that_goes_sends_what_it_has() {
 fn a_connection_is_an_entry_of_its_own() {
     let (origin, service) = (Origin::tcp_echo("hello"), GrpcOrigin::silent());
     let logger = logger("TcpGrpcAccessLogConfig", soon(), json!({}));
+    let folder = TempDir::new();
+    let lines = folder.path().join("lines");
+    let format = json!({"log_format": {"text_format_source": {"inline_string": "%STREAM_ID%\n"}}});
     let config = Config::new()
-        .tcp("tcp", json!({"cluster": "origin", "access_log": [logger]}))
+        .tcp("tcp", json!({"cluster": "origin", "access_log": [logger, file_access_log(&lines, format)]}))
         .cluster("origin", &[origin.address])
         .cluster_with("logs", &[service.address], http2());
     let proxy = Proxy::start(&config);
@@ -411,6 +414,12 @@ fn a_connection_is_an_entry_of_its_own() {
     };
     assert_eq!((connection.received_bytes, connection.sent_bytes), (3, 8));
     assert_eq!((&*common.upstream_cluster, common.access_log_type()), ("origin", AccessLogType::TcpConnectionEnd));
+    // The connection has an identifier of its own, the same in every log.
+    let dashes: Vec<usize> = common.stream_id.match_indices('-').map(|(at, _)| at).collect();
+    assert_eq!((common.stream_id.len(), dashes.as_slice()), (36, &[8, 13, 18, 23][..]), "{}", common.stream_id);
+    let logged = || std::fs::read_to_string(&lines).unwrap_or_default();
+    wait_until("a line", || logged().ends_with('\n'));
+    assert_eq!(logged().trim_end(), common.stream_id);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod upstream;
 
 pub(crate) use upstream::OfUpstream;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
@@ -387,17 +388,7 @@ impl Context<'_> {
             Command::Hostname => text(hostname(), out)?,
             Command::ConnectionId => number(info.connection_id, out),
             Command::AccessLogType => text(self.kind().name(), out)?,
-            Command::StreamId if info.logged.is_try() => return None,
-            // Only one that goes on to an upstream as it is has an identifier; a connection of HTTP has many.
-            Command::StreamId if matches!(info.logged, Logged::OfListener(_)) && info.upstream_cluster.is_none() => {
-                return None;
-            }
-            Command::StreamId => match self.request.fields.get(HeaderId::XRequestId) {
-                Some(id) => out.extend_from_slice(id),
-                None if self.http => return None,
-                // A connection's own, in every record of it.
-                None => out.extend_from_slice(&uuid_of_connection(info.connection_id)),
-            },
+            Command::StreamId => out.extend_from_slice(&self.stream_id()?),
             Command::LocalReplyBody => out.extend_from_slice(self.reply_body),
             // As in Envoy a dash stands for it everywhere, in JSON too.
             Command::Environment(name) => text(&std::env::var(name).unwrap_or_else(|_| "-".to_owned()), out)?,
@@ -503,6 +494,22 @@ impl Context<'_> {
             StreamMoment::ResponseSendBegan => self.info.response_send_began,
             // A connection without requests has no answer that could end.
             StreamMoment::Ended => self.sent_whole().filter(|_| self.http && !self.info.logged.is_try()),
+        }
+    }
+
+    /// What tells this from all others: of a request its `x-request-id`, of a connection an identifier of its own, which is
+    /// the same in every record of it.
+    pub(crate) fn stream_id(&self) -> Option<Cow<'_, [u8]>> {
+        let info = self.info;
+        // Only one that goes on to an upstream as it is has an identifier; a connection of HTTP has many.
+        let is_of_many = matches!(info.logged, Logged::OfListener(_)) && info.upstream_cluster.is_none();
+        if info.logged.is_try() || is_of_many {
+            return None;
+        }
+        match self.request.fields.get(HeaderId::XRequestId) {
+            Some(id) => Some(Cow::Borrowed(id)),
+            None if self.http => None,
+            None => Some(Cow::Owned(uuid_of_connection(info.connection_id).to_vec())),
         }
     }
 

@@ -141,7 +141,7 @@ fn common(wanted: &LogEntries, context: &Context<'_>) -> AccessLogCommon {
         EntryMoment::UpstreamEnd => AccessLogType::UpstreamEnd,
     };
     let wire = |side, way| context.wire_bytes(WireBytes { side, way, part: WirePart::All }).unwrap_or_default();
-    let id = context.request.fields.get_name(b"x-request-id").filter(|_| !info.logged.is_try());
+    let id = context.stream_id();
     AccessLogCommon {
         downstream_remote_address: info.downstream_remote.map(address),
         downstream_local_address: info.downstream_local.map(address),
@@ -168,7 +168,7 @@ fn common(wanted: &LogEntries, context: &Context<'_>) -> AccessLogCommon {
         }),
         route_name: info.route_name.as_deref().unwrap_or_default().to_owned(),
         connection_termination_details: info.termination_details.to_string(),
-        stream_id: id.map(text).unwrap_or_default(),
+        stream_id: id.map(|id| text(&id)).unwrap_or_default(),
         access_log_type: kind as i32,
         custom_tags: wanted.tags.iter().filter_map(|tag| Some((tag.name.clone(), value_of(tag, context)?))).collect(),
         downstream_wire_bytes_received: wire(Side::Downstream, Way::Received),
