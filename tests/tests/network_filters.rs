@@ -34,6 +34,27 @@ fn client(proxy: &Proxy) -> RawClient {
 }
 
 #[test]
+fn a_chain_without_filters_closes_its_connections_at_once() {
+    let folder = TempDir::new();
+    let log = folder.path().join("log");
+    let line = json!({"log_format": {"text_format_source": {"inline_string": "%BYTES_SENT% %FILTER_CHAIN_NAME%\n"}}});
+    let authority = Authority::new("root");
+    let tls = downstream(&[authority.issue(&["a.test"]).inline()], json!({}));
+    for socket in [json!(null), tls] {
+        let config = chain(&[])
+            .overlay_listener("tcp", json!({"access_log": [file_access_log(&log, line.clone())]}))
+            .overlay_chain("tcp", json!({"name": "nothing", "transport_socket": socket}));
+        let proxy = Proxy::start(&config);
+        // It does not wait for a word of the client's.
+        assert!(client(&proxy).closed());
+        let written = || std::fs::read_to_string(&log).unwrap_or_default();
+        wait_until("a line", || written().ends_with('\n'));
+        assert_eq!(written(), "0 nothing\n");
+        std::fs::write(&log, "").unwrap();
+    }
+}
+
+#[test]
 fn echo_sends_back_what_comes() {
     let proxy = Proxy::start(&chain(&[echo()]));
     let mut client = client(&proxy);

@@ -236,10 +236,12 @@ fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, matches: ChainMatch) -> Option<
     let http1_only = matches!(&handler, Some(ConnectionHandler::Http(http)) if http.codec == Codec::Http1);
     let tls = transport::of_chain(cx, at, http1_only);
     // A chain whose transport was refused must not serve in the clear.
+    let tls = tls?.map(Arc::new);
     Some(FilterChain {
         name,
         matches,
-        tls: tls?.map(Arc::new),
+        // Without a filter, nobody is greeted before the connection is closed.
+        tls: tls.filter(|_| !at.list("filters").is_empty()),
         limits,
         guards,
         handler: handler?,

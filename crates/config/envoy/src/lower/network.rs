@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_config_core::Severity;
 use postrider_model::{ChainLimit, ConnectionHandler, ConnectionLimit, ConnectionRate, FilterSlot};
 
 use super::context::Lowering;
@@ -38,9 +39,11 @@ const MIN_FILL_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) fn filters(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Filters {
     let (mut limits, mut guards, mut handler) = (Vec::new(), Vec::new(), None);
     let filters = at.list("filters");
-    if filters.is_empty() {
-        let expected = "a filter: `http_connection_manager` or `tcp_proxy`";
-        cx.missing(at, "the chain has no filter and would only close connections", expected);
+    if filters.is_empty() && !cx.is_broken(at.path()) {
+        let text = "the chain has no filter: its connections are closed at once";
+        let diagnostic = at.diagnostic(Severity::Warning, "no-filters", text);
+        cx.push(diagnostic.expected("a filter: `http_connection_manager` or `tcp_proxy`"));
+        handler = Some(ConnectionHandler::Say(Arc::default()));
     }
     for (index, filter) in filters.iter().enumerate() {
         filter.str("name");
