@@ -112,13 +112,17 @@ pub(super) fn weights_fit(cx: &mut Lowering<'_>, cluster: &Reader<'_>, balancing
     }
     let Some(assignment) = cluster.message("load_assignment") else { return };
     let mut hosts: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut localities: BTreeMap<u32, u64> = BTreeMap::new();
+    // Of entries for one locality the last one counts.
+    let mut localities: BTreeMap<u32, BTreeMap<[&str; 3], u64>> = BTreeMap::new();
     for locality in assignment.list("endpoints") {
         let priority = locality.u32("priority");
         let weight = |at: &Reader<'_>, otherwise| u64::from(at.u32_wrapper(WEIGHT).unwrap_or(otherwise));
-        let sum = localities.entry(priority).or_default();
-        *sum += weight(&locality, 0);
-        if *sum > MOST {
+        let names = locality.message("locality");
+        let name = |field| names.as_ref().map_or("", |names| names.str(field));
+        let of_priority = localities.entry(priority).or_default();
+        of_priority.insert(["region", "zone", "sub_zone"].map(name), weight(&locality, 0));
+        let sum: u64 = of_priority.values().sum();
+        if sum > MOST {
             let text = format!("with this one, the weights of the localities of priority {priority} add up to {sum}");
             too_heavy(cx, &locality, text);
             return;

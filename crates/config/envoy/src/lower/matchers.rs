@@ -15,6 +15,14 @@ pub(super) const MILLION: u32 = 1_000_000;
 
 /// `envoy.type.matcher.v3.StringMatcher`.
 pub(super) fn string(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StringMatch> {
+    if at.bool("ignore_case") && at.has("safe_regex") {
+        cx.error(at, "ignore_case", "conflict", CASE_OF_REGEX);
+    }
+    name_of_statistic(cx, at)
+}
+
+/// The same for names of statistics, where Envoy passes over what has no effect.
+pub(super) fn name_of_statistic(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StringMatch> {
     let ignore_case = at.bool("ignore_case");
     let kind = match at.oneof("match_pattern") {
         Some("exact") => StringKind::Exact(at.str("exact").to_owned()),
@@ -22,9 +30,7 @@ pub(super) fn string(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StringMat
         Some("suffix") => StringKind::Suffix(at.str("suffix").to_owned()),
         Some("contains") => StringKind::Contains(at.str("contains").to_owned()),
         Some("safe_regex") => {
-            if ignore_case {
-                cx.error(at, "ignore_case", "conflict", CASE_OF_REGEX);
-            }
+            at.ignore("ignore_case", "it does not apply to regular expressions");
             return cx.regex(&at.message("safe_regex")?).map(|regex| plain(StringKind::Regex(regex)));
         }
         Some("custom") => plugins::matcher(cx, &at.message("custom")?)?,

@@ -111,7 +111,7 @@ fn buckets_of(cx: &mut Lowering<'_>, rule: &Reader<'_>) -> Option<BucketRule> {
 
 /// A condition on a name. Whoever tells statistics runs no plugins.
 fn name(cx: &mut Lowering<'_>, rule: &Reader<'_>) -> Option<StringMatch> {
-    let matcher = matchers::string(cx, rule)?;
+    let matcher = matchers::name_of_statistic(cx, rule)?;
     if matches!(matcher.kind, StringKind::Custom { .. }) {
         cx.refuse_value(rule, "custom", "a plugin's condition on the name of a statistic");
         return None;
