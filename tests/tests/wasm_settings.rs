@@ -234,6 +234,34 @@ fn every_function_can_be_withheld() {
     assert_eq!(answered(&OF_WASI), OF_WASI.map(|(name, _)| (name, status(76))), "not capable");
 }
 
+#[test]
+fn ticks_begin_with_a_request_and_end_by_themselves() {
+    // A request begins them, having stopped those before, and with the third one the next come in an hour.
+    let functions = format!(
+        r#"(global $metric (mut i32) (i32.const 0))
+        (global $ticks (mut i32) (i32.const 0))
+        (func (export "proxy_on_configure") (param i32 i32) (result i32)
+            (drop (call $define_metric (i32.const 0) $"ticks" (i32.const 16)))
+            (global.set $metric (i32.load (i32.const 16)))
+            (i32.const 1))
+        {ON_REQUEST}
+            (drop (call $tick_period (i32.const 0)))
+            (global.set $ticks (i32.const 0))
+            (call $digit (i32.const 0) $"x-set" (call $tick_period (i32.const 10)))
+            (i32.const 0))
+        (func (export "proxy_on_tick") (param i32)
+            (drop (call $increment (global.get $metric) (i64.const 1)))
+            (global.set $ticks (i32.add (global.get $ticks) (i32.const 1)))
+            (if (i32.eq (global.get $ticks) (i32.const 3)) (then (drop (call $tick_period (i32.const 3600000))))))"#
+    );
+    let site = site(&functions, json!({}), json!({}));
+    for ticks in [3, 6] {
+        assert_eq!((site.get("/", "").status, seen(&site, "x-set").as_str()), (200, "0"));
+        wait_until("three ticks", || site.stat("wasmcustom.ticks") >= ticks);
+        assert_eq!(site.stat("wasmcustom.ticks"), ticks);
+    }
+}
+
 /// Shows its environment in fields of requests.
 const ENVIRONMENT: &str = r#"
     (func $show (param i32) (local i32)
