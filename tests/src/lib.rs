@@ -32,7 +32,7 @@ pub mod tls;
 pub mod tls_origin;
 pub mod wasm;
 
-use postrider_testkit::{Flavour, Proxy, Response, proxy};
+use postrider_testkit::{Config, Flavour, Proxy, Response, TempDir, proxy};
 use serde_json::{Value, json};
 
 /// Whether the proxy under test is Envoy, not Postrider.
@@ -67,6 +67,15 @@ pub fn postrider_only() -> bool {
         eprintln!("not a matter of Envoy: there is nothing to compare");
     }
     !envoy()
+}
+
+/// What `validate` says of a configuration that it refuses.
+pub fn refusal(config: &Config) -> String {
+    let folder = TempDir::new();
+    let file = folder.write("config.yaml", config.to_yaml());
+    let done = proxy::run(&["validate", file.to_str().expect("a path in UTF-8")]);
+    assert_eq!(done.code, Some(3), "{}{}", done.stdout, done.stderr);
+    format!("{}{}", done.stdout, done.stderr)
 }
 
 /// The path of a program that a test needs; panics when it is not installed.

@@ -2,12 +2,11 @@
 //!
 //! Real Envoy's pip build runs no Go code, so what is right here is what the SDK's own code and its host's sources say.
 
-use postrider_tests::ask;
-use postrider_tests::envoy;
 use postrider_tests::golang::{bridged, library};
 use postrider_tests::kit::origin::OriginConnection;
-use postrider_tests::kit::proxy::{accepted, run};
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
+use postrider_tests::kit::proxy::accepted;
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, wait_until};
+use postrider_tests::{ask, envoy, refusal};
 use serde_json::{Value, json};
 
 /// The table's name is told to Go code, and the log to these tests.
@@ -199,14 +198,7 @@ fn configurations_are_read_by_go_code_and_may_change() {
     assert!(ask(&proxy, "GET", "test", "/", "").text().starts_with("[one GET"));
     assert!(accepted(&proxy.reload(config(&origin, &json!({"greeting": "two"}), json!({})).to_yaml())));
     wait_until("the new one", || ask(&proxy, "GET", "test", "/", "").text().starts_with("[two GET"));
-    let folder = TempDir::new();
-    let said = |cluster: Value| {
-        let config = Config::new().cluster_with("bridged", &[origin.address], cluster);
-        let file = folder.write("config.yaml", config.to_yaml());
-        let done = run(&["validate", file.to_str().unwrap()]);
-        assert_ne!(done.code, Some(0), "{}", done.stdout);
-        format!("{}{}", done.stdout, done.stderr)
-    };
+    let said = |cluster: Value| refusal(&Config::new().cluster_with("bridged", &[origin.address], cluster));
     let refused = said(bridged("bridge38", "script", &json!({"refuse": 1})));
     assert!(refused.contains("refuses this configuration"), "{refused}");
     let panics = said(bridged("bridge38", "script", &json!({"panic": 1})));

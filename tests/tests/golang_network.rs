@@ -3,11 +3,10 @@
 //!
 //! Real Envoy's pip build runs no Go code, so what is right here is what the SDK's own code expects.
 
-use postrider_tests::envoy;
 use postrider_tests::golang::network_filter;
 use postrider_tests::kit::config::{file_access_log, tcp_filter};
-use postrider_tests::kit::proxy::run;
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, net, wait_until};
+use postrider_tests::{envoy, refusal};
 use serde_json::{Value, json};
 
 const LIBRARIES: [&str; 2] = ["network31", "network38"];
@@ -322,13 +321,7 @@ fn what_cannot_run_is_refused_with_the_reason() {
     if envoy() {
         return;
     }
-    let folder = TempDir::new();
-    let refused = |filters: &[Value]| {
-        let file = folder.write("c.yaml", listener(filters).to_yaml());
-        let ran = run(&["validate", file.to_str().unwrap()]);
-        assert_ne!(ran.code, Some(0), "{}", ran.stderr);
-        ran.stderr
-    };
+    let refused = |filters: &[Value]| refusal(&listener(filters));
     let said = refused(&[network_filter("network38", "scripts of nobody", &json!({}), true)]);
     assert!(said.contains("is called `scripts of nobody`"), "{said}");
     let said = refused(&[network_filter("sdk38", "script", &json!({}), true)]);

@@ -3,10 +3,10 @@
 //!
 //! Real Envoy's pip build runs no Go code, so what is right here is what the SDK's own code expects.
 
-use postrider_tests::envoy;
 use postrider_tests::golang::{library, specifier};
 use postrider_tests::kit::proxy::{accepted, run};
 use postrider_tests::kit::{Config, Origin, Proxy, Response, TempDir, wait_until};
+use postrider_tests::{envoy, refusal};
 use serde_json::{Value, json};
 
 const NAME: &str = "envoy.router.cluster_specifier_plugin.golang";
@@ -213,13 +213,7 @@ fn a_library_without_such_code_is_refused_with_the_reason() {
         return;
     }
     let origins = Origins::new(&["default"]);
-    let folder = TempDir::new();
-    let refused = |specifier: &Value| {
-        let file = folder.write("c.yaml", origins.inline(specifier).to_yaml());
-        let ran = run(&["validate", file.to_str().unwrap()]);
-        assert_ne!(ran.code, Some(0));
-        ran.stderr
-    };
+    let refused = |specifier: &Value| refusal(&origins.inline(specifier));
     let said = refused(&specifier("sdk38", NAME, &json!({})));
     assert!(
         said.contains("chooses no clusters: it lacks functions of Envoy's Go SDK: envoyGoClusterSpecifierNewPlugin"),
@@ -229,8 +223,6 @@ fn a_library_without_such_code_is_refused_with_the_reason() {
     lost["extension"]["typed_config"]["library_path"] = json!("/no/such.so");
     assert!(refused(&lost).contains("cannot read /no/such.so"));
     let filter = postrider_tests::golang::filter("specifier38", "script", &json!({}));
-    let config = postrider_tests::golang::gateway(&[filter], &Origin::echo("a"), json!({}));
-    let file = folder.write("f.yaml", config.to_yaml());
-    let said = run(&["validate", file.to_str().unwrap()]).stderr;
+    let said = refusal(&postrider_tests::golang::gateway(&[filter], &Origin::echo("a"), json!({})));
     assert!(said.contains("it lacks functions of Envoy's Go SDK: envoyGoFilterNewHttpPluginConfig"), "{said}");
 }

@@ -2,10 +2,10 @@
 
 use postrider_tests::get;
 use postrider_tests::kit::config::{extension, file_access_log, overlay, router};
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, proxy, wait_until};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::modules::{asks, in_rust, listeners, script};
-use postrider_tests::postrider_only;
 use postrider_tests::tls::tls_inspector;
+use postrider_tests::{postrider_only, refusal};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -258,10 +258,7 @@ fn what_makes_no_sense_is_refused() {
     }
     let refused = |filters: Value| {
         let fields = json!({"listener_filters": filters, "filter_chains": [chain("only", json!({}))]});
-        let folder = TempDir::new();
-        let path = folder.write("proxy.yaml", Config::new().listener("tcp", fields).to_yaml());
-        let checked = proxy::run(&["validate", path.to_str().unwrap()]);
-        format!("{}{}", checked.stdout, checked.stderr)
+        refusal(&Config::new().listener("tcp", fields))
     };
     let text = refused(json!([of(script(), "script", "")]));
     assert!(

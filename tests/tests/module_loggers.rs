@@ -245,9 +245,5 @@ fn a_logger_that_refuses_its_configuration_makes_all_of_it_invalid() {
 
 /// What `validate` says of a TCP proxy with these fields.
 fn validated(fields: Value) -> String {
-    let folder = TempDir::new();
-    let path = folder.path().join("proxy.yaml");
-    std::fs::write(&path, Config::new().tcp("tcp", fields).cluster("c", &[]).to_yaml()).unwrap();
-    let checked = postrider_tests::kit::proxy::run(&["validate", path.to_str().unwrap()]);
-    format!("{}{}", checked.stdout, checked.stderr)
+    postrider_tests::refusal(&Config::new().tcp("tcp", fields).cluster("c", &[]))
 }
