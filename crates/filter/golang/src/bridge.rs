@@ -19,7 +19,7 @@ use crate::abi::{HttpConfig, HttpRequest, Phase, ProcessState, status};
 use crate::config::{any, required};
 use crate::heads::{self, Edit};
 use crate::mirror::Mirror;
-use crate::object::{self, Object};
+use crate::object::{self, functions};
 use crate::parsed::{self, address};
 use crate::plugin_names;
 use crate::trial::{self, Kind};
@@ -29,17 +29,21 @@ pub(crate) const KIND: &str = "envoy.extensions.upstreams.http.tcp.golang.v3alph
 /// Go code is shown one piece of bytes at a time, which it names by a number.
 const BUFFER: u64 = 1;
 
-/// The functions of a library that speaks to hosts.
-#[derive(Debug, Clone, Copy)]
-struct Entries {
-    /// A number for the configuration, 0 when it is refused.
-    new_config: unsafe extern "C" fn(*mut HttpConfig) -> u64,
-    destroy_config: unsafe extern "C" fn(u64),
-    /// Whether nothing follows, fields and their bytes, the buffer and its length: a number of [`BridgeStep`].
-    on_head: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64, u64, u64) -> u64,
-    on_data: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64) -> u64,
-    on_received: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64, u64, u64) -> u64,
-    on_destroy: unsafe extern "C" fn(*mut HttpRequest),
+functions! {
+    /// The functions of a library that speaks to hosts.
+    #[derive(Debug, Clone, Copy)]
+    struct Entries {
+        /// A number for the configuration, 0 when it is refused.
+        new_config: unsafe extern "C" fn(*mut HttpConfig) -> u64 = c"envoyGoHttpTcpBridgeOnConfig",
+        destroy_config: unsafe extern "C" fn(u64) = c"envoyGoHttpTcpBridgeDestroyPluginConfig",
+        /// Whether nothing follows, fields and their bytes, the buffer and its length: a number of [`BridgeStep`].
+        on_head: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64, u64, u64) -> u64
+            = c"envoyGoHttpTcpBridgeOnEncodeHeader",
+        on_data: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64) -> u64 = c"envoyGoHttpTcpBridgeOnEncodeData",
+        on_received: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64, u64, u64) -> u64
+            = c"envoyGoHttpTcpBridgeOnUpstreamData",
+        on_destroy: unsafe extern "C" fn(*mut HttpRequest) = c"envoyGoHttpTcpBridgeOnDestroy",
+    }
 }
 
 /// A configuration that Go code has read.
@@ -66,7 +70,7 @@ pub(crate) fn build(value: &Value) -> Result<Arc<dyn BridgeFactory>, ConfigError
     let refused = |path: &str, message: String| vec![ValueError { path: path.to_owned(), message }];
     let object = object::load(Path::new(&path)).map_err(|message| refused("library_path", message))?;
     let entries =
-        entries(object).map_err(|reason| refused("library_path", format!("{path} bridges nothing: {reason}")))?;
+        Entries::of(object).map_err(|reason| refused("library_path", format!("{path} bridges nothing: {reason}")))?;
     if !object.mentions(&plugin) {
         // The SDK would pass on bodies as they are, and heads not at all.
         return Err(refused("plugin_name", plugin_names::unknown(&path, &plugin)));
@@ -85,7 +89,7 @@ pub(crate) fn build(value: &Value) -> Result<Arc<dyn BridgeFactory>, ConfigError
 /// # Errors
 /// It cannot be loaded, or bridges nothing.
 pub(crate) fn accepts(path: &Path, plugin: &str, any: &[u8]) -> Result<bool, String> {
-    Ok(entries(object::load(path)?)?.read(plugin, any) != 0)
+    Ok(Entries::of(object::load(path)?)?.read(plugin, any) != 0)
 }
 
 impl Entries {
@@ -101,28 +105,6 @@ impl Entries {
         };
         // SAFETY: name and bytes outlive the call, in which Go code copies them.
         unsafe { (self.new_config)(&raw mut config) }
-    }
-}
-
-fn entries(object: &Object) -> Result<Entries, String> {
-    let mut finder = object.finder();
-    let new_config = finder.find(c"envoyGoHttpTcpBridgeOnConfig");
-    let destroy_config = finder.find(c"envoyGoHttpTcpBridgeDestroyPluginConfig");
-    let on_head = finder.find(c"envoyGoHttpTcpBridgeOnEncodeHeader");
-    let on_data = finder.find(c"envoyGoHttpTcpBridgeOnEncodeData");
-    let on_received = finder.find(c"envoyGoHttpTcpBridgeOnUpstreamData");
-    let on_destroy = finder.find(c"envoyGoHttpTcpBridgeOnDestroy");
-    finder.finish()?;
-    // SAFETY: all were found, and these are the types that the SDK declares for functions of these names.
-    unsafe {
-        Ok(Entries {
-            new_config: new_config.function(),
-            destroy_config: destroy_config.function(),
-            on_head: on_head.function(),
-            on_data: on_data.function(),
-            on_received: on_received.function(),
-            on_destroy: on_destroy.function(),
-        })
     }
 }
 

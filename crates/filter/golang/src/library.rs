@@ -2,12 +2,10 @@
 
 use std::ffi::{c_char, c_int};
 use std::path::Path;
-use std::ptr;
-use std::sync::{Mutex, PoisonError};
 
 use crate::abi::{HttpConfig, HttpRequest, LOG_AT_END, ProcessState};
 use crate::epoch::Epoch;
-use crate::object::{self, Object};
+use crate::object::{self, Known, Object, functions};
 use crate::request::{Ends, Request};
 
 /// A shared object that has such filters.
@@ -17,19 +15,26 @@ pub(crate) struct Library {
     pub(crate) entries: Entries,
 }
 
-/// The functions of a library that its host calls.
-#[derive(Debug)]
-pub(crate) struct Entries {
-    pub(crate) new_config: unsafe extern "C" fn(*mut HttpConfig) -> u64,
-    pub(crate) merge_config: unsafe extern "C" fn(*const c_char, u64, u64, u64) -> u64,
-    pub(crate) destroy_config: unsafe extern "C" fn(u64, i64),
-    pub(crate) on_header: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64) -> u64,
-    pub(crate) on_data: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64) -> u64,
-    pub(crate) on_log: OnLog,
-    /// Since E4.
-    pub(crate) on_complete: Option<unsafe extern "C" fn(*mut HttpRequest)>,
-    pub(crate) on_destroy: unsafe extern "C" fn(*mut HttpRequest, u64),
-    pub(crate) answered: unsafe extern "C" fn(*mut HttpRequest),
+functions! {
+    /// The functions of a library that its host calls.
+    #[derive(Debug)]
+    pub(crate) struct Entries {
+        pub(crate) new_config: unsafe extern "C" fn(*mut HttpConfig) -> u64 = c"envoyGoFilterNewHttpPluginConfig",
+        pub(crate) merge_config: unsafe extern "C" fn(*const c_char, u64, u64, u64) -> u64
+            = c"envoyGoFilterMergeHttpPluginConfig",
+        pub(crate) destroy_config: unsafe extern "C" fn(u64, i64) = c"envoyGoFilterDestroyHttpPluginConfig",
+        pub(crate) on_header: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64) -> u64
+            = c"envoyGoFilterOnHttpHeader",
+        pub(crate) on_data: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64) -> u64 = c"envoyGoFilterOnHttpData",
+        pub(crate) on_log: OnLog = c"envoyGoFilterOnHttpLog",
+        /// Since E4.
+        pub(crate) on_complete: Option<unsafe extern "C" fn(*mut HttpRequest)>
+            = may_lack c"envoyGoFilterOnHttpStreamComplete",
+        pub(crate) on_destroy: unsafe extern "C" fn(*mut HttpRequest, u64) = c"envoyGoFilterOnHttpDestroy",
+        pub(crate) answered: unsafe extern "C" fn(*mut HttpRequest) = c"envoyGoRequestSemaDec",
+        /// A library has it, and goes on to the end of the process.
+        _clean_up: unsafe extern "C" fn() = c"envoyGoFilterCleanUp",
+    }
 }
 
 /// Libraries of E3 take the first two arguments and never look at the others, as the calling convention of C allows.
@@ -53,17 +58,12 @@ type OnLog = unsafe extern "C" fn(
 /// # Errors
 /// Why it cannot be loaded, or cannot be what this host runs.
 pub(crate) fn load(path: &Path) -> Result<&'static Library, String> {
-    static KNOWN: Mutex<Vec<&'static Library>> = Mutex::new(Vec::new());
+    static KNOWN: Known<Library> = Known::new();
     let object = object::load(path)?;
-    // A panic with the lock held leaves a whole list behind.
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(library) = known.iter().find(|library| ptr::eq(library.object, object)) {
-        return Ok(library);
-    }
-    let entries = entries(object).map_err(|reason| format!("cannot use {}: {reason}", path.display()))?;
-    let library: &'static Library = Box::leak(Box::new(Library { object, entries }));
-    known.push(library);
-    Ok(library)
+    KNOWN.of(object, || {
+        let entries = Entries::of(object).map_err(|reason| format!("cannot use {}: {reason}", path.display()))?;
+        Ok(Library { object, entries })
+    })
 }
 
 impl Entries {
@@ -110,37 +110,6 @@ impl Entries {
 impl Library {
     pub(crate) fn has(&self, epoch: Epoch) -> bool {
         self.object.sdk.epoch >= epoch
-    }
-}
-
-fn entries(object: &Object) -> Result<Entries, String> {
-    let mut finder = object.finder();
-    let new_config = finder.find(c"envoyGoFilterNewHttpPluginConfig");
-    let merge_config = finder.find(c"envoyGoFilterMergeHttpPluginConfig");
-    let destroy_config = finder.find(c"envoyGoFilterDestroyHttpPluginConfig");
-    let on_header = finder.find(c"envoyGoFilterOnHttpHeader");
-    let on_data = finder.find(c"envoyGoFilterOnHttpData");
-    let on_log = finder.find(c"envoyGoFilterOnHttpLog");
-    let on_destroy = finder.find(c"envoyGoFilterOnHttpDestroy");
-    let answered = finder.find(c"envoyGoRequestSemaDec");
-    finder.find(c"envoyGoFilterCleanUp");
-    // Libraries of E3 lack it.
-    let on_complete = finder.find_any(c"envoyGoFilterOnHttpStreamComplete");
-    finder.finish()?;
-    // SAFETY: all were found but the one that may be missing, and these are the types that the SDK declares for functions
-    // of these names.
-    unsafe {
-        Ok(Entries {
-            new_config: new_config.function(),
-            merge_config: merge_config.function(),
-            destroy_config: destroy_config.function(),
-            on_header: on_header.function(),
-            on_data: on_data.function(),
-            on_log: on_log.function(),
-            on_complete: on_complete.any(),
-            on_destroy: on_destroy.function(),
-            answered: answered.function(),
-        })
     }
 }
 

@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use postrider_telemetry::{info, warning};
@@ -196,6 +196,72 @@ impl Found {
         (!self.0.is_null()).then(|| unsafe { self.function() })
     }
 }
+
+/// Libraries of one kind that were asked for. Like their objects, they stay.
+pub(crate) struct Known<L: 'static>(Mutex<Vec<(&'static Object, &'static L)>>);
+
+impl<L> Known<L> {
+    pub(crate) const fn new() -> Known<L> {
+        Known(Mutex::new(Vec::new()))
+    }
+
+    /// The one of this object, made if it is not known yet.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn of<E>(&self, object: &'static Object, make: impl FnOnce() -> Result<L, E>) -> Result<&'static L, E> {
+        let mut known = self.lock();
+        if let Some((_, library)) = known.iter().find(|(of, _)| std::ptr::eq(*of, object)) {
+            return Ok(library);
+        }
+        let library: &'static L = Box::leak(Box::new(make()?));
+        known.push((object, library));
+        Ok(library)
+    }
+
+    pub(crate) fn find(&self, wanted: impl Fn(&L) -> bool) -> Option<&'static L> {
+        self.lock().iter().find(|(_, library)| wanted(library)).map(|(_, library)| *library)
+    }
+
+    /// A panic with the lock held leaves a whole list behind.
+    fn lock(&self) -> MutexGuard<'_, Vec<(&'static Object, &'static L)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A table of a library's functions: each with its type and the name that the SDK gives it. `may_lack` stands before the name of one
+/// that need not be there, whose type is an option.
+macro_rules! functions {
+    ($(#[$about:meta])* $sight:vis struct $table:ident {
+        $($(#[$says:meta])* $field_sight:vis $field:ident: $kind:ty = $($may_lack:ident)? $name:literal,)*
+    }) => {
+        $(#[$about])*
+        $sight struct $table {
+            $($(#[$says])* $field_sight $field: $kind,)*
+        }
+
+        impl $table {
+            /// Looks for them.
+            ///
+            /// # Errors
+            /// The object lacks some.
+            $sight fn of(object: &$crate::object::Object) -> Result<$table, String> {
+                let mut finder = object.finder();
+                $(let $field = $crate::object::functions!(@find finder $($may_lack)? $name);)*
+                finder.finish()?;
+                // SAFETY: all were found but those that may be missing, and these are the types that the SDK declares for
+                // functions of these names.
+                Ok(unsafe { $table { $($field: $crate::object::functions!(@found $field $($may_lack)?),)* } })
+            }
+        }
+    };
+    (@find $finder:ident $name:literal) => { $finder.find($name) };
+    (@find $finder:ident may_lack $name:literal) => { $finder.find_any($name) };
+    (@found $found:ident) => { $found.function() };
+    (@found $found:ident may_lack) => { $found.any() };
+}
+
+pub(crate) use functions;
 
 /// What a library's file says of itself. Nothing of it is run.
 pub(crate) struct Examined {

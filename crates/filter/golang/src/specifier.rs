@@ -17,7 +17,7 @@ use postrider_telemetry::error;
 
 use crate::config::{any, required};
 use crate::heads;
-use crate::object::{self, Object};
+use crate::object::{self, Object, functions};
 use crate::parsed::address;
 use crate::trial::{self, Kind};
 
@@ -29,15 +29,17 @@ const ROOM: usize = 256;
 /// Longest name, as in Envoy.
 const MAX_NAME: usize = 8192;
 
-/// The functions of a library that chooses clusters.
-#[derive(Debug, Clone, Copy)]
-struct Entries {
-    /// Configuration and its length: a number for it, 0 when it is refused.
-    new_plugin: unsafe extern "C" fn(u64, u64) -> u64,
-    /// Who asks, the request, the configuration's number, room for the name and its size: the name's length, 0 when there
-    /// is none, less when the code panicked.
-    specify: unsafe extern "C" fn(u64, u64, u64, u64, u64) -> i64,
-    destroy_plugin: unsafe extern "C" fn(u64),
+functions! {
+    /// The functions of a library that chooses clusters.
+    #[derive(Debug, Clone, Copy)]
+    struct Entries {
+        /// Configuration and its length: a number for it, 0 when it is refused.
+        new_plugin: unsafe extern "C" fn(u64, u64) -> u64 = c"envoyGoClusterSpecifierNewPlugin",
+        /// Who asks, the request, the configuration's number, room for the name and its size: the name's length, 0 when there
+        /// is none, less when the code panicked.
+        specify: unsafe extern "C" fn(u64, u64, u64, u64, u64) -> i64 = c"envoyGoOnClusterSpecify",
+        destroy_plugin: unsafe extern "C" fn(u64) = c"envoyGoClusterSpecifierDestroyPlugin",
+    }
 }
 
 /// A configuration that Go code has read.
@@ -61,8 +63,8 @@ pub(crate) fn build(value: &Value) -> Result<Chooser, ConfigError> {
     }
     let refused = |path: &str, message: String| vec![ValueError { path: path.to_owned(), message }];
     let object = object::load(Path::new(&path)).map_err(|message| refused("library_path", message))?;
-    let entries =
-        entries(object).map_err(|reason| refused("library_path", format!("{path} chooses no clusters: {reason}")))?;
+    let entries = Entries::of(object)
+        .map_err(|reason| refused("library_path", format!("{path} chooses no clusters: {reason}")))?;
     trial::of(Kind::Clusters, object, "", &config).map_err(|why| refused("config", why))?;
     let id = entries.read(&config);
     if id == 0 {
@@ -77,7 +79,7 @@ pub(crate) fn build(value: &Value) -> Result<Chooser, ConfigError> {
 /// # Errors
 /// It cannot be loaded, or chooses no clusters.
 pub(crate) fn accepts(path: &Path, config: &[u8]) -> Result<bool, String> {
-    Ok(entries(object::load(path)?)?.read(config) != 0)
+    Ok(Entries::of(object::load(path)?)?.read(config) != 0)
 }
 
 impl Entries {
@@ -85,22 +87,6 @@ impl Entries {
     fn read(&self, config: &[u8]) -> u64 {
         // SAFETY: the bytes outlive the call, in which Go code copies them.
         unsafe { (self.new_plugin)(address(config), config.len() as u64) }
-    }
-}
-
-fn entries(object: &Object) -> Result<Entries, String> {
-    let mut finder = object.finder();
-    let new_plugin = finder.find(c"envoyGoClusterSpecifierNewPlugin");
-    let specify = finder.find(c"envoyGoOnClusterSpecify");
-    let destroy_plugin = finder.find(c"envoyGoClusterSpecifierDestroyPlugin");
-    finder.finish()?;
-    // SAFETY: all were found, and these are the types that the SDK declares for functions of these names.
-    unsafe {
-        Ok(Entries {
-            new_plugin: new_plugin.function(),
-            specify: specify.function(),
-            destroy_plugin: destroy_plugin.function(),
-        })
     }
 }
 

@@ -3,10 +3,9 @@
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
 
 use super::line::Line;
-use crate::object::{self, Object};
+use crate::object::{self, Known, Object, functions};
 use crate::parsed::address;
 
 /// A shared object that has such filters.
@@ -19,20 +18,22 @@ pub(crate) struct Library {
 /// How Go code knows a connection: a number that stands where an address would.
 type Number = *mut c_void;
 
-/// The functions of a library that its host calls. Numbers and flags are as wide as Go's `int`.
-#[derive(Debug)]
-pub(super) struct Entries {
-    /// The library's name and the configuration, each with its length.
-    pub(super) new_config: unsafe extern "C" fn(u64, u64, u64, u64) -> u64,
-    on_connection: unsafe extern "C" fn(Number, u64, u64, u64) -> u64,
-    on_received: Data,
-    on_sent: Data,
-    on_event: unsafe extern "C" fn(Number, i64),
-    on_upstream_ready: unsafe extern "C" fn(Number, u64),
-    on_upstream_failed: unsafe extern "C" fn(Number, i64, u64),
-    on_upstream_received: unsafe extern "C" fn(Number, u64, u64, i64, i64),
-    on_upstream_event: unsafe extern "C" fn(Number, i64),
-    answered: unsafe extern "C" fn(Number),
+functions! {
+    /// The functions of a library that its host calls. Numbers and flags are as wide as Go's `int`.
+    #[derive(Debug)]
+    pub(super) struct Entries {
+        /// The library's name and the configuration, each with its length.
+        pub(super) new_config: unsafe extern "C" fn(u64, u64, u64, u64) -> u64 = c"envoyGoFilterOnNetworkFilterConfig",
+        on_connection: unsafe extern "C" fn(Number, u64, u64, u64) -> u64 = c"envoyGoFilterOnDownstreamConnection",
+        on_received: Data = c"envoyGoFilterOnDownstreamData",
+        on_sent: Data = c"envoyGoFilterOnDownstreamWrite",
+        on_event: unsafe extern "C" fn(Number, i64) = c"envoyGoFilterOnDownstreamEvent",
+        on_upstream_ready: unsafe extern "C" fn(Number, u64) = c"envoyGoFilterOnUpstreamConnectionReady",
+        on_upstream_failed: unsafe extern "C" fn(Number, i64, u64) = c"envoyGoFilterOnUpstreamConnectionFailure",
+        on_upstream_received: unsafe extern "C" fn(Number, u64, u64, i64, i64) = c"envoyGoFilterOnUpstreamData",
+        on_upstream_event: unsafe extern "C" fn(Number, i64) = c"envoyGoFilterOnUpstreamEvent",
+        answered: unsafe extern "C" fn(Number) = c"envoyGoFilterOnSemaDec",
+    }
 }
 
 /// All bytes, slices of them as pairs of address and length, how many slices, and whether nothing follows.
@@ -52,27 +53,20 @@ pub(super) enum Event {
 /// Why it cannot be loaded, or has no such filters.
 pub(super) fn load(path: &Path) -> Result<&'static Library, String> {
     let object = object::load(path)?;
-    let mut known = known();
-    if let Some(library) = known.iter().find(|library| ptr::eq(library.object, object)) {
-        return Ok(library);
-    }
-    let entries =
-        entries(object).map_err(|reason| format!("{} has no filters of connections: {reason}", path.display()))?;
-    let library: &'static Library = Box::leak(Box::new(Library { object, entries }));
-    known.push(library);
-    Ok(library)
+    KNOWN.of(object, || {
+        let entries = Entries::of(object);
+        let entries =
+            entries.map_err(|reason| format!("{} has no filters of connections: {reason}", path.display()))?;
+        Ok(Library { object, entries })
+    })
 }
 
 /// The library of that name.
 pub(super) fn named(name: &[u8]) -> Option<&'static Library> {
-    known().iter().find(|library| library.name().as_bytes() == name).copied()
+    KNOWN.find(|library| library.name().as_bytes() == name)
 }
 
-fn known() -> std::sync::MutexGuard<'static, Vec<&'static Library>> {
-    static KNOWN: Mutex<Vec<&'static Library>> = Mutex::new(Vec::new());
-    // A panic with the lock held leaves a whole list behind.
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static KNOWN: Known<Library> = Known::new();
 
 impl Library {
     /// Its name in Go code.
@@ -149,34 +143,4 @@ fn number(line: &Line) -> Number {
 fn slices<T>(data: &[u8], call: impl FnOnce(u64, u64, i64) -> T) -> T {
     let slices = [address(data), data.len() as u64];
     call(data.len() as u64, slices.as_ptr() as u64, i64::from(!data.is_empty()))
-}
-
-fn entries(object: &Object) -> Result<Entries, String> {
-    let mut finder = object.finder();
-    let new_config = finder.find(c"envoyGoFilterOnNetworkFilterConfig");
-    let on_connection = finder.find(c"envoyGoFilterOnDownstreamConnection");
-    let on_received = finder.find(c"envoyGoFilterOnDownstreamData");
-    let on_sent = finder.find(c"envoyGoFilterOnDownstreamWrite");
-    let on_event = finder.find(c"envoyGoFilterOnDownstreamEvent");
-    let on_upstream_ready = finder.find(c"envoyGoFilterOnUpstreamConnectionReady");
-    let on_upstream_failed = finder.find(c"envoyGoFilterOnUpstreamConnectionFailure");
-    let on_upstream_received = finder.find(c"envoyGoFilterOnUpstreamData");
-    let on_upstream_event = finder.find(c"envoyGoFilterOnUpstreamEvent");
-    let answered = finder.find(c"envoyGoFilterOnSemaDec");
-    finder.finish()?;
-    // SAFETY: all were found, and these are the types that the SDK declares for functions of these names.
-    unsafe {
-        Ok(Entries {
-            new_config: new_config.function(),
-            on_connection: on_connection.function(),
-            on_received: on_received.function(),
-            on_sent: on_sent.function(),
-            on_event: on_event.function(),
-            on_upstream_ready: on_upstream_ready.function(),
-            on_upstream_failed: on_upstream_failed.function(),
-            on_upstream_received: on_upstream_received.function(),
-            on_upstream_event: on_upstream_event.function(),
-            answered: answered.function(),
-        })
-    }
 }
