@@ -43,11 +43,27 @@ pub(crate) trait Kind: Sized + Send + Sync + 'static {
 /// With this key of the runtime, connections end by way of their filters. As in Envoy, they do not without.
 const KEEPS: &str = "envoy.reloadable_features.connection_close_through_filter_manager";
 
-/// What a configuration names.
+/// What a configuration names: the factory of its filters.
 pub(crate) enum Read<K: Kind> {
     Here(Arc<FilterConfig<K>>, Option<Edition>),
-    /// A module that is not here: its stand-in is shown so.
+    /// A module that is not here, which is shown so: every connection passes in its place.
     Missing(Facts),
+}
+
+impl<K: Kind> Read<K> {
+    pub(crate) fn is_current(&self) -> bool {
+        match self {
+            Read::Here(_, edition) => edition.as_ref().is_none_or(Edition::is_current),
+            Read::Missing(_) => false,
+        }
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        match self {
+            Read::Here(config, _) => &config.facts,
+            Read::Missing(facts) => facts,
+        }
+    }
 }
 
 /// Loads the module and has it make its configuration. `more` reads what other kinds do not have.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{ConfigError, Newcomer, NewcomerFactory, NewcomerFilter, NewcomerSession, Passage, Place};
-use postrider_filter_plugin::{Edition, stat};
+use postrider_filter_plugin::stat;
 use postrider_model::Value;
 
 use crate::abi::{Buffer, ConfigRef, Own};
@@ -19,26 +19,23 @@ pub(crate) const KIND: &str = "envoy.extensions.filters.listener.dynamic_modules
 
 /// Loads the module and has it make its configuration.
 pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn NewcomerFactory>, ConfigError> {
-    Ok(match read(name, value, |_, _| {})? {
-        Read::Here(config, edition) => Arc::new(Factory { config, edition }),
-        Read::Missing(facts) => Arc::new(Bypass(facts)),
-    })
+    Ok(Arc::new(read::<ListenerEntries>(name, value, |_, _| {})?))
 }
 
-/// Stands in the place of a module that is not here, and lets every connection pass.
-struct Bypass(Facts);
-
-impl NewcomerFactory for Bypass {
-    fn newcomer_filter(&self, _: &Place<'_>) -> Rc<dyn NewcomerFilter> {
-        Rc::new(Nobody)
+impl NewcomerFactory for Read<ListenerEntries> {
+    fn newcomer_filter(&self, place: &Place<'_>) -> Rc<dyn NewcomerFilter> {
+        match self {
+            Read::Here(config, _) => Rc::new(Filter(Looking::new(config, place))),
+            Read::Missing(_) => Rc::new(Nobody),
+        }
     }
 
     fn is_current(&self) -> bool {
-        false
+        Read::is_current(self)
     }
 
     fn plugin(&self) -> Option<&Facts> {
-        Some(&self.0)
+        Some(self.facts())
     }
 }
 
@@ -61,25 +58,6 @@ impl NewcomerSession for Nobody {
 
     fn on_data(&mut self, _: &mut Newcomer<'_>, _: &mut Vec<u8>) -> Passage {
         Passage::Continue
-    }
-}
-
-struct Factory {
-    config: Arc<ListenerConfig>,
-    edition: Option<Edition>,
-}
-
-impl NewcomerFactory for Factory {
-    fn newcomer_filter(&self, place: &Place<'_>) -> Rc<dyn NewcomerFilter> {
-        Rc::new(Filter(Looking::new(&self.config, place)))
-    }
-
-    fn is_current(&self) -> bool {
-        self.edition.as_ref().is_none_or(Edition::is_current)
-    }
-
-    fn plugin(&self) -> Option<&Facts> {
-        Some(&self.config.facts)
     }
 }
 

@@ -8,7 +8,7 @@ use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{ConfigError, Connection, Ending, NetworkFactory, NetworkFilter, NetworkSession};
 use postrider_filter_api::{Passage, Place};
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Edition, stat};
+use postrider_filter_plugin::stat;
 use postrider_model::Value;
 
 use crate::abi::{Buffer, ConfigRef, Own};
@@ -21,31 +21,27 @@ pub(crate) const KIND: &str = "envoy.extensions.filters.network.dynamic_modules.
 
 /// Loads the module and has it make its configuration.
 pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn NetworkFactory>, ConfigError> {
-    Ok(
-        match read(name, value, |fields, errors| {
-            // Whoever reads the chain looks at it.
-            let _ = keep(fields.bool("terminal_filter"), errors);
-        })? {
-            Read::Here(config, edition) => Arc::new(Factory { config, edition }),
-            Read::Missing(facts) => Arc::new(Bypass(facts)),
-        },
-    )
+    let read = read::<NetworkEntries>(name, value, |fields, errors| {
+        // Whoever reads the chain looks at it.
+        let _ = keep(fields.bool("terminal_filter"), errors);
+    })?;
+    Ok(Arc::new(read))
 }
 
-/// Stands in the place of a module that is not here, and lets every connection pass.
-struct Bypass(Facts);
-
-impl NetworkFactory for Bypass {
-    fn network_filter(&self, _: &Place<'_>) -> Rc<dyn NetworkFilter> {
-        Rc::new(Nobody)
+impl NetworkFactory for Read<NetworkEntries> {
+    fn network_filter(&self, place: &Place<'_>) -> Rc<dyn NetworkFilter> {
+        match self {
+            Read::Here(config, _) => Rc::new(Filter(Watching::new(config, place))),
+            Read::Missing(_) => Rc::new(Nobody),
+        }
     }
 
     fn is_current(&self) -> bool {
-        false
+        Read::is_current(self)
     }
 
     fn plugin(&self) -> Option<&Facts> {
-        Some(&self.0)
+        Some(self.facts())
     }
 }
 
@@ -54,25 +50,6 @@ struct Nobody;
 impl NetworkFilter for Nobody {
     fn begin(&self, _: &mut Connection<'_>) -> Option<Box<dyn NetworkSession>> {
         None
-    }
-}
-
-struct Factory {
-    config: Arc<NetworkConfig>,
-    edition: Option<Edition>,
-}
-
-impl NetworkFactory for Factory {
-    fn network_filter(&self, place: &Place<'_>) -> Rc<dyn NetworkFilter> {
-        Rc::new(Filter(Watching::new(&self.config, place)))
-    }
-
-    fn is_current(&self) -> bool {
-        self.edition.as_ref().is_none_or(Edition::is_current)
-    }
-
-    fn plugin(&self) -> Option<&Facts> {
-        Some(&self.config.facts)
     }
 }
 
