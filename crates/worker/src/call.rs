@@ -30,17 +30,19 @@ use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::http::Reset;
 use crate::party::{Caller, Party};
 use crate::worker::Worker;
-pub(crate) use again::start as start_with_retries;
 use attempt::{Attempt, Broken};
 pub(crate) use copy::{Copied, CopyRecord};
 pub(crate) use feed::{Feed, Feeder};
 use traced::CallSpan;
 use underway::Underway;
 
-/// Sends `call` to `cluster`.
-pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) -> CallHandle {
+/// Sends `call` to `cluster`, as often as its policy says.
+pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, mut call: Call) -> CallHandle {
     worker.count_call();
-    let task = tokio::task::spawn_local(run(worker, cluster, call));
+    let task = match call.retries.take() {
+        None => tokio::task::spawn_local(run(worker, cluster, call)),
+        Some(policy) => tokio::task::spawn_local(again::run(worker, cluster, call, policy)),
+    };
     CallHandle::new(move || task.abort())
 }
 

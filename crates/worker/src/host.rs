@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{
@@ -10,7 +9,7 @@ use postrider_filter_api::{
     Host, Moment, Remote, Stream, UnknownCluster,
 };
 use postrider_http::{HeaderId, RequestHead, Scheme};
-use postrider_model::{Address, Format, LogFormat, Node, NumberedOption, Redirect, RetryPolicy};
+use postrider_model::{Address, Format, LogFormat, Node, NumberedOption, Redirect};
 use postrider_router::redirect_location;
 use postrider_upstream::Members;
 
@@ -39,11 +38,6 @@ impl Host for Services<'_> {
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
         let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
         Ok(call::start(self.worker.clone(), cluster, call))
-    }
-
-    fn call_again(&self, call: Call, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
-        let cluster = self.worker.cluster(&call.cluster).ok_or(UnknownCluster)?;
-        Ok(call::start_with_retries(self.worker.clone(), cluster, call, policy))
     }
 
     fn open(&self, open: CallOpen) -> Result<CallStream, UnknownCluster> {
@@ -161,10 +155,6 @@ impl Detached {
 impl Host for Detached {
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster> {
         self.with(|services| services.call(call)).unwrap_or(Err(UnknownCluster))
-    }
-
-    fn call_again(&self, call: Call, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
-        self.with(|services| services.call_again(call, policy)).unwrap_or(Err(UnknownCluster))
     }
 
     fn open(&self, open: CallOpen) -> Result<CallStream, UnknownCluster> {

@@ -4,14 +4,11 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use postrider_http::{Fields, RequestHead, ResponseHead};
-use postrider_model::{
-    Command, Format, JsonFormat, LogFormat, Node, NumberedOption, Piece, Redirect, RequestField, RetryPolicy,
-};
+use postrider_model::{Command, Format, JsonFormat, LogFormat, Node, NumberedOption, Piece, Redirect, RequestField};
 
 use crate::{
     Answer, Body, Call, CallFailure, CallHandle, CallOpen, CallPipe, CallStream, ClusterHealth, ConnectionControl,
@@ -170,11 +167,6 @@ impl Host for FakeHost {
         self.find(&call.cluster)?;
         self.calls.borrow_mut().push_back(call);
         Ok(CallHandle::new(|| {}))
-    }
-
-    /// Once: nobody here fails.
-    fn call_again(&self, call: Call, _: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster> {
-        self.call(call)
     }
 
     fn open(&self, open: CallOpen) -> Result<CallStream, UnknownCluster> {

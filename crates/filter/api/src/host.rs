@@ -21,12 +21,6 @@ pub trait Host {
     /// There is no such cluster.
     fn call(&self, call: Call) -> Result<CallHandle, UnknownCluster>;
 
-    /// The same as [`Host::call`], with as many tries as `policy` says; the call's timeout holds for all of them.
-    ///
-    /// # Errors
-    /// There is no such cluster.
-    fn call_again(&self, call: Call, policy: Arc<RetryPolicy>) -> Result<CallHandle, UnknownCluster>;
-
     /// Opens a request whose body and answer travel in pieces. Its end is heard, never from within this call.
     ///
     /// # Errors
@@ -121,6 +115,8 @@ pub struct Call {
     pub timeout: Option<Duration>,
     /// It has a span of its own, and its cluster is told of the trace.
     pub trace: Option<CallTrace>,
+    /// How often it is tried anew, and when, within the timeout; `None` is never.
+    pub retries: Option<Arc<RetryPolicy>>,
     /// Hears the outcome once, on this worker, unless the handle was dropped before.
     pub done: Box<dyn FnOnce(Result<Answer, CallFailure>)>,
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_filter_api::{Answer, Call, CallFailure, CallHandle};
+use postrider_filter_api::{Answer, Call, CallFailure};
 use postrider_http::RequestHead;
 use postrider_model::{Priority, RetryPolicy};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
@@ -18,29 +18,25 @@ use crate::plan::AttemptsPlan;
 use crate::worker::Worker;
 
 /// Sends `call` to `cluster`, as often as `policy` says. The call's timeout holds for all of it.
-pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, policy: Arc<RetryPolicy>) -> CallHandle {
-    worker.count_call();
-    let task = tokio::task::spawn_local(async move {
-        let Call { head, body, timeout, done, .. } = call;
-        let stats = cluster.stats(&worker).clone();
-        let took = Cell::new(None);
-        let outcome = {
-            let tries = pin!(tries(&worker, &cluster, &head, &body, (timeout, &policy), &took));
-            match timeout {
-                Some(limit) => match tokio::time::timeout(limit, tries).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => {
-                        stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
-                        Err(CallFailure::Timeout)
-                    }
-                },
-                None => tries.await,
-            }
-        };
-        count_outcome(&stats, &outcome, took.get().filter(|_| outcome.is_ok()));
-        done(outcome);
-    });
-    CallHandle::new(move || task.abort())
+pub(super) async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, policy: Arc<RetryPolicy>) {
+    let Call { head, body, timeout, done, .. } = call;
+    let stats = cluster.stats(&worker).clone();
+    let took = Cell::new(None);
+    let outcome = {
+        let tries = pin!(tries(&worker, &cluster, &head, &body, (timeout, &policy), &took));
+        match timeout {
+            Some(limit) => match tokio::time::timeout(limit, tries).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
+                    Err(CallFailure::Timeout)
+                }
+            },
+            None => tries.await,
+        }
+    };
+    count_outcome(&stats, &outcome, took.get().filter(|_| outcome.is_ok()));
+    done(outcome);
 }
 
 async fn tries(

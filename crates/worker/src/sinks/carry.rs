@@ -90,6 +90,7 @@ pub(crate) async fn export(
                 body: message,
                 timeout: timeout_of(*timeout),
                 trace: None,
+                retries: None,
                 done: Box::new(move |answer| {
                     let outcome = match answer {
                         Ok(answer) if answer.head.status() == 200 => Ok(()),

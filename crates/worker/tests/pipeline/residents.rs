@@ -34,6 +34,7 @@ impl Factory for Resident {
                 body: Vec::new(),
                 timeout: None,
                 trace: None,
+                retries: None,
                 done: Box::new(drop),
             };
             host.call(call).unwrap().detach();

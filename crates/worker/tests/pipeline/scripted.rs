@@ -224,7 +224,15 @@ pub fn call(
         done(outcome);
         resumer.resume();
     });
-    let call = Call { cluster: cluster.into(), head: head("/aside"), body: Vec::new(), timeout, trace: None, done };
+    let call = Call {
+        cluster: cluster.into(),
+        head: head("/aside"),
+        body: Vec::new(),
+        timeout,
+        trace: None,
+        retries: None,
+        done,
+    };
     let kept: Box<dyn Any> = Box::new(stream.host.call(call)?);
     *state = State::Any(kept);
     Ok(())

@@ -97,6 +97,7 @@ pub(super) unsafe extern "C" fn send(
             body: body.to_vec(),
             timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
             trace: stream.info.span().map(|parent| CallTrace { parent, is_told: (told >= 0).then_some(told == 1) }),
+            retries: None,
             done: Box::new(move |outcome| {
                 if waiting {
                     inbox.set(Some(outcome));

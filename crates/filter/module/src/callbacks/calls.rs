@@ -99,6 +99,7 @@ impl Request {
             body: self.body,
             timeout: timeout(self.timeout),
             trace: None,
+            retries: None,
             done,
         })
     }

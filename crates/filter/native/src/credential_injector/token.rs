@@ -102,6 +102,7 @@ impl Tokens {
             body: question.to_vec(),
             timeout: client.endpoint.timeout,
             trace: None,
+            retries: None,
             done: Box::new(move |outcome| tokens.hear(outcome, now)),
         };
         match host.call(call) {

@@ -295,6 +295,7 @@ impl Authorizer {
                     body,
                     timeout: service.timeout,
                     trace: None,
+                    retries: service.retries.clone(),
                     done: Box::new(move |answer| {
                         hear(match (&*whole, answer) {
                             (Service::Http(service), Ok(answer)) => http::verdict(service, &answer),
@@ -302,10 +303,7 @@ impl Authorizer {
                         });
                     }),
                 };
-                match &service.retries {
-                    Some(policy) => stream.host.call_again(call, policy.clone()),
-                    None => stream.host.call(call),
-                }
+                stream.host.call(call)
             }
         };
         match asked {

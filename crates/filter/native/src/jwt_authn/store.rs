@@ -140,13 +140,10 @@ impl Store {
             body: Vec::new(),
             timeout: remote.uri.timeout,
             trace: None,
+            retries: remote.retries.clone(),
             done: Box::new(move |outcome| store.hear(provider, outcome, &times, &heard)),
         };
-        let asked = match &remote.retries {
-            Some(policy) => host.call_again(call, policy.clone()),
-            None => host.call(call),
-        };
-        match asked {
+        match host.call(call) {
             Ok(handle) => handle.detach(),
             Err(_) => {
                 let times = Times { old_from: now, refresh_from: now, in_background: remote.in_background.is_some() };

@@ -91,6 +91,7 @@ fn http_call(
             body,
             timeout: (timeout > 0).then(|| Duration::from_millis(u64::from(timeout))),
             trace: None,
+            retries: None,
             done: Box::new(move |outcome| {
                 if let Some(vm) = vm.upgrade() {
                     vm.deliver(Delivery { root, token, stream, what: What::Http(Box::new(outcome)) });
