@@ -464,11 +464,7 @@ struct Odd {
 fn on_request(seed: u64) -> Odd {
     let mut chance = Chance::new(seed);
     let posts = chance.percent(50);
-    let calls = (0..CALLS).map(|_| attempt(&mut chance));
-    // What a request without a body was given is not seen again behind a wait.
-    let is_seen = |call: &String| posts || !call.contains("setBytes");
-    let calls: Vec<String> =
-        calls.map(|call| if is_seen(&call) { call } else { "return h:body(true):length()".to_owned() }).collect();
+    let calls: Vec<String> = (0..CALLS).map(|_| attempt(&mut chance)).collect();
     let tries: String = calls.iter().map(|call| format!("  try(function() {call} end)\n")).collect();
     let first = if posts { "h:body()" } else { "" };
     let script = format!(

@@ -372,9 +372,9 @@ impl Passage {
         }
     }
 
-    /// Hides the bytes in hand from a hook that is about the head.
+    /// Hides the bytes in hand from a hook that is about the head, unless its filter put them there.
     pub(super) fn hide(&mut self) {
-        self.is_aside = !self.held.is_untouched();
+        self.is_aside = !self.held.is_untouched() && !self.is_filled();
         if self.is_aside {
             std::mem::swap(&mut self.held, &mut self.aside);
         }
@@ -382,6 +382,9 @@ impl Passage {
 
     /// The hook was called. What it put in becomes the body of a message that had none.
     pub(super) fn unhide(&mut self) {
+        if self.is_filled() {
+            return;
+        }
         let fills = self.ended && !self.begun && !self.bodiless && !self.had_trailers;
         if fills && !self.held.bytes().is_empty() {
             self.changed = true;
@@ -394,6 +397,11 @@ impl Passage {
         if self.is_aside {
             std::mem::swap(&mut self.held, &mut self.aside);
         }
+    }
+
+    /// The filter at the head's place gave a body to a message that had none: no other piece is in front of the head.
+    fn is_filled(&self) -> bool {
+        self.piece.is_some() && self.body > self.head
     }
 
     /// Nothing follows the head.

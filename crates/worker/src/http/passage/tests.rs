@@ -156,6 +156,46 @@ fn whatever_filters_answer_a_message_arrives_whole_and_each_is_told_once() {
 }
 
 #[test]
+fn a_body_that_a_filter_gave_is_there_when_it_goes_on_and_for_those_behind() {
+    let filters = filters(2);
+    let mut pass = Passage::default();
+    pass.begin(true, false);
+    let mut calls = Vec::new();
+    loop {
+        let (index, hook) = match pass.next(Side::Request, &filters, usize::MAX, Some(Waker::noop())) {
+            Next::Call { index, hook, .. } => (index, hook),
+            Next::Stand(Standing::Piece) => break,
+            other => panic!("{other:?}"),
+        };
+        if hook == Hook::Head {
+            pass.hide();
+        }
+        let seen = String::from_utf8(pass.held.bytes().to_vec()).unwrap();
+        // The first filter's head hook: it puts a body in, waits, adds to it, waits, and goes on.
+        let action = match (index, hook, calls.len()) {
+            (0, Hook::Head, 0 | 1) => {
+                pass.held.push(b"ab");
+                pass.resumer.resume();
+                Action::Pause
+            }
+            _ => Action::Continue,
+        };
+        calls.push((index, hook, seen));
+        if hook == Hook::Head {
+            pass.unhide();
+        }
+        assert!(pass.settle(index, hook, &action, usize::MAX));
+    }
+    let call = |index, hook, seen: &str| (index, hook, seen.to_owned());
+    let (head, body) = (Hook::Head, Hook::Body);
+    let want =
+        [call(0, head, ""), call(0, head, "ab"), call(0, head, "abab"), call(1, head, ""), call(1, body, "abab")];
+    assert_eq!(calls, want);
+    assert_eq!(pass.whole(Side::Request, &filters, true), Some(4));
+    assert!(pass.is_changed());
+}
+
+#[test]
 fn more_than_the_limit_is_not_held() {
     let filters = filters(2);
     let mut pass = Passage::default();
