@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use postrider_config_core::{SourceFile, render};
 use postrider_config_envoy::{LoadOptions, Outcome, load};
-use postrider_model::{Action, Data, Discovery, Domain, HttpConnection, PathMatch, Snapshot, Target, ValueError};
+use postrider_model::{
+    Action, Data, Discovery, Domain, FilterOverride, HttpConnection, PathMatch, Snapshot, Target, ValueError,
+};
 
 use crate::Short;
 
@@ -473,16 +475,9 @@ routes:
     let snapshot = outcome.snapshot.clone().unwrap();
     let Action::Forward(forward) = &http(&snapshot).routes.virtual_hosts[0].routes[0].action else { panic!() };
     let Target::Weighted(parts) = &forward.target else { panic!() };
-    let told: Vec<String> = parts
-        .iter()
-        .map(|part| {
-            let changes = part.filter_overrides.iter();
-            let changes = changes
-                .map(|change| format!("{} {:?}", change.name, change.config.as_ref().map(|config| &config.value)));
-            format!("{}: {}", part.weight, changes.collect::<Vec<_>>().join(", "))
-        })
-        .collect();
-    let config = |tier: &str| format!(r#"p Some(Map([("config", Map([("tier", String("{tier}"))]))]))"#);
+    let told: Vec<String> =
+        parts.iter().map(|part| format!("{}: {}", part.weight, changes(&part.filter_overrides))).collect();
+    let config = change_to_tier;
     let off = r#"q Some(Map([("disabled", Bool(true))]))"#;
     assert_eq!(told, [format!("95: {}", config("old")), format!("5: {}, {off}", config("new")), "1: ".to_owned()]);
     let again = with_filters(&outcome.to_envoy_yaml().unwrap());
@@ -511,6 +506,18 @@ fn mistakes_about_the_plugins_of_a_share_are_told_where_they_stand() {
     assert!(said.contains("short.yaml:1:49: error") && said.contains("plugins"), "{said}");
 }
 
+/// What is said of plugins at a place, as one line.
+fn changes(overrides: &[FilterOverride]) -> String {
+    let change =
+        |change: &FilterOverride| format!("{} {:?}", change.name, change.config.as_ref().map(|config| &config.value));
+    overrides.iter().map(change).collect::<Vec<_>>().join(", ")
+}
+
+/// The configuration of the plugin `p` as [`changes`] tells it.
+fn change_to_tier(tier: &str) -> String {
+    format!(r#"p Some(Map([("config", Map([("tier", String("{tier}"))]))]))"#)
+}
+
 const WITH_HOSTS: &str = r#"
 listen: ":8080"
 plugins: [{ name: p, runtime: rider, code: p.lua }]
@@ -531,16 +538,9 @@ fn a_hosts_plugins_stand_at_its_virtual_host() {
     let hosts: Vec<_> = http(&snapshot).routes.virtual_hosts.iter().collect();
     let told: Vec<String> = hosts
         .iter()
-        .map(|host| {
-            let changes: Vec<String> = host
-                .filter_overrides
-                .iter()
-                .map(|change| format!("{} {:?}", change.name, change.config.as_ref().map(|config| &config.value)))
-                .collect();
-            format!("{}: {} routes, {}", host.name, host.routes.len(), changes.join(", "))
-        })
+        .map(|host| format!("{}: {} routes, {}", host.name, host.routes.len(), changes(&host.filter_overrides)))
         .collect();
-    let config = |tier: &str| format!(r#"p Some(Map([("config", Map([("tier", String("{tier}"))]))]))"#);
+    let config = change_to_tier;
     assert_eq!(
         told,
         [

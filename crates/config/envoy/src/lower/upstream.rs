@@ -17,6 +17,8 @@ const GOLANG: &str = "envoy.extensions.upstreams.http.tcp.golang.v3alpha.Config"
 /// Both of clusters and of their options.
 const MAX_REQUESTS: &str = "max_requests_per_connection";
 
+const COMMON: &str = "common_http_protocol_options";
+
 const MAX_HEAD: &str = "max_response_headers_kb";
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -56,7 +58,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         bridge: None,
         errors: None,
     };
-    if let Some(common) = at.message("common_http_protocol_options") {
+    if let Some(common) = at.message(COMMON) {
         self::common(&common, &mut options);
     }
     if let Some(http1) = at.message("http_protocol_options") {
@@ -84,11 +86,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
             cx.error(at, "typed_extension_protocol_options", "invalid-key", text);
         }
         if any.type_name == HTTP_OPTIONS {
-            let common = config.message("common_http_protocol_options");
-            if at.has(MAX_REQUESTS) && common.is_some_and(|common| common.has(MAX_REQUESTS)) {
-                let text = format!("`{HTTP_OPTIONS}` has `{MAX_REQUESTS}`, too");
-                cx.error(at, MAX_REQUESTS, "conflict", text);
-            }
+            requests_once(cx, at, config, HTTP_OPTIONS);
             if let Some(explicit) = explicit(cx, config, &mut options) {
                 names = explicit;
             }
@@ -117,13 +115,17 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
     (options, names)
 }
 
+/// Refuses the most requests of a connection twice: of the cluster `at`, and in the common options of `holder`.
+fn requests_once(cx: &mut Lowering<'_>, at: &Reader<'_>, holder: &Reader<'_>, called: &str) {
+    let common = holder.message(COMMON);
+    if at.has(MAX_REQUESTS) && common.is_some_and(|common| common.has(MAX_REQUESTS)) {
+        cx.error(at, MAX_REQUESTS, "conflict", format!("`{called}` has `{MAX_REQUESTS}`, too"));
+    }
+}
+
 /// What the cluster's own fields say twice, or say of two protocols.
 fn older_conflicts(cx: &mut Lowering<'_>, at: &Reader<'_>) {
-    let common = at.message("common_http_protocol_options");
-    if at.has(MAX_REQUESTS) && common.is_some_and(|common| common.has(MAX_REQUESTS)) {
-        let text = format!("`common_http_protocol_options` has `{MAX_REQUESTS}`, too");
-        cx.error(at, MAX_REQUESTS, "conflict", text);
-    }
+    requests_once(cx, at, at, COMMON);
     let both = at.has("http_protocol_options") && at.has("http2_protocol_options");
     if both && at.enum_name("protocol_selection") == "USE_CONFIGURED_PROTOCOL" {
         let text = "`http_protocol_options` and `http2_protocol_options` stand for one protocol each";
@@ -134,7 +136,7 @@ fn older_conflicts(cx: &mut Lowering<'_>, at: &Reader<'_>) {
 
 /// Kibibytes of the longest head of an answer, where that is written.
 fn max_head_kib(at: &Reader<'_>) -> Option<u32> {
-    at.message("common_http_protocol_options")?.u32_wrapper(MAX_HEAD)
+    at.message(COMMON)?.u32_wrapper(MAX_HEAD)
 }
 
 /// `upstream_config`: what speaks to the hosts.
@@ -181,7 +183,7 @@ fn address_order(cx: &mut Lowering<'_>, at: &Reader<'_>) -> AddressOrder {
 
 /// `HttpProtocolOptions` of the upstream extension.
 fn explicit<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>, options: &mut UpstreamOptions) -> Option<RequestNames<'m>> {
-    if let Some(common) = at.message("common_http_protocol_options") {
+    if let Some(common) = at.message(COMMON) {
         self::common(&common, options);
     }
     options.filters = upstream_filters::of_cluster(cx, at);
