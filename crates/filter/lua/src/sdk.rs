@@ -4,6 +4,8 @@ use crate::program::{Dialect, Program, Sandbox, Sdk};
 use crate::vm::{Argument, Fault, Ref, Vm};
 
 pub(crate) const ABI: &str = include_str!("sdk/abi.lua");
+const FILES: &str = include_str!("sdk/files.lua");
+const FINALISERS: &str = include_str!("sdk/finalisers.lua");
 const SANDBOX: &str = include_str!("sdk/sandbox.lua");
 const JSON: &str = include_str!("sdk/json.lua");
 const PATTERNS: &str = include_str!("sdk/patterns.lua");
@@ -48,8 +50,9 @@ const RIDER_FILESYSTEM: &str = include_str!("sdk/rider/filesystem.lua");
 ///
 /// # Errors
 /// Whatever the script raises.
-pub(crate) fn install(vm: &Vm, border: Ref, program: &Program) -> Result<Option<Ref>, Fault> {
-    let border = || Argument::Kept(border);
+pub(crate) fn install(vm: &Vm, table: Ref, program: &Program) -> Result<Option<Ref>, Fault> {
+    let border = || Argument::Kept(table);
+    vm.set_compiler(false);
     vm.run("=postrider.patterns", PATTERNS.as_bytes(), &[])?;
     vm.run("=postrider.sort", SORT.as_bytes(), &[])?;
     vm.run("=postrider.coroutines", COROUTINES.as_bytes(), &[border()])?;
@@ -79,9 +82,10 @@ pub(crate) fn install(vm: &Vm, border: Ref, program: &Program) -> Result<Option<
     };
     let Some(dialect) = dialect else { return Err(Fault::Error("the SDK did not load".to_owned())) };
     vm.run("=postrider.idle", IDLE.as_bytes(), &[border()])?;
-    close(vm, program.sandbox, &program.package_path, &program.package_cpath)?;
+    close(vm, table, program.sandbox, &program.package_path, &program.package_cpath)?;
     vm.run("=postrider.watch", WATCH.as_bytes(), &[border()])?;
     let script = vm.load(&program.name, &program.source)?;
+    vm.set_compiler(true);
     // Every dialect is a function of the script: it runs it and answers with the entry points.
     vm.call(dialect, &[Argument::Kept(script)])
 }
@@ -105,13 +109,20 @@ pub(crate) fn install_choice(
     let kit = kit.map_or(Argument::Bool(false), Argument::Kept);
     let dialect = vm.run("=postrider.choice", CHOICE.as_bytes(), &[Argument::Kept(border), kit])?;
     let Some(dialect) = dialect else { return Err(Fault::Error("the SDK did not load".to_owned())) };
-    close(vm, sandbox, "", "")?;
+    close(vm, border, sandbox, "", "")?;
     let script = vm.load(name, source)?;
     vm.call(dialect, &[Argument::Kept(script)])
 }
 
 /// Takes away what scripts at this level may not have.
-fn close(vm: &Vm, sandbox: Sandbox, package_path: &str, package_cpath: &str) -> Result<(), Fault> {
+fn close(vm: &Vm, border: Ref, sandbox: Sandbox, package_path: &str, package_cpath: &str) -> Result<(), Fault> {
+    if sandbox == Sandbox::Standard {
+        vm.run("=postrider.files", FILES.as_bytes(), &[Argument::Kept(border)])?;
+    }
+    if sandbox != Sandbox::Strict {
+        vm.run_after_collecting(vm.run("=postrider.finalisers", FINALISERS.as_bytes(), &[])?);
+    }
     let arguments = [sandbox.name(), package_path, package_cpath].map(|text| Argument::Text(text.as_bytes()));
-    vm.run("=postrider.sandbox", SANDBOX.as_bytes(), &arguments).map(drop)
+    vm.run("=postrider.sandbox", SANDBOX.as_bytes(), &arguments)?;
+    Ok(())
 }

@@ -32,6 +32,16 @@ const COLLECT_SHARE: usize = 8;
 /// How much work one step of the collector is: LuaJIT counts a kilobyte for each.
 const COLLECT_STEP: c_int = 32;
 
+/// What luajit.h has for [`luaJIT_setmode`]: the compiler as a whole.
+const LUAJIT_MODE_ENGINE: c_int = 0;
+const LUAJIT_MODE_OFF: c_int = 0;
+const LUAJIT_MODE_ON: c_int = 0x100;
+
+unsafe extern "C" {
+    /// luajit.h: 1 when it was done.
+    fn luaJIT_setmode(state: *mut lua_State, index: c_int, mode: c_int) -> c_int;
+}
+
 pub(crate) struct Vm {
     state: *mut lua_State,
     /// Boxed: the state knows its address.
@@ -42,6 +52,8 @@ pub(crate) struct Vm {
     /// The next cycle of the collector begins at so many bytes.
     collect_at: Cell<usize>,
     watch: watchdog::Watch,
+    /// Runs the finalisers that the collector put by.
+    finalise: Cell<Option<Ref>>,
     /// Called with each line that runs ([`Vm::trace_lines`]).
     on_line: Cell<Option<LineHook>>,
 }
@@ -116,6 +128,7 @@ impl Vm {
             idle: RefCell::default(),
             collect_at: Cell::new(usize::MAX),
             watch: watchdog::Watch::new(cpu),
+            finalise: Cell::new(None),
             on_line: Cell::new(None),
         })
     }
@@ -129,6 +142,15 @@ impl Vm {
         self.on_line.set(Some(hook));
         self.set_hook();
         Ok(())
+    }
+
+    /// Whether what runs often is compiled, unless lines are counted. Switched on, the machine begins anew to count how often.
+    pub(crate) fn set_compiler(&self, is_on: bool) {
+        if self.on_line.get().is_none() {
+            let mode = LUAJIT_MODE_ENGINE | if is_on { LUAJIT_MODE_ON } else { LUAJIT_MODE_OFF };
+            // SAFETY: the state lives, and no script is running.
+            unsafe { luaJIT_setmode(self.state, 0, mode) };
+        }
     }
 
     /// Where a coroutine that failed stood, innermost call first; empty when that is not known.
@@ -352,11 +374,16 @@ impl Vm {
         self.release(Ref(coroutine.anchor));
     }
 
-    /// Lets the collector work a little when it is time for a cycle, or one is under way. Whether its
-    /// finalizers took all the time that a call has: they run to their end, whatever it is.
+    /// Lets the collector work a little when it is time for a cycle, or one is under way. Whether finalisers took all the
+    /// time that a call has. Those that were put by are stopped then; others run to their end, whatever it is.
     #[inline]
     pub(crate) fn collect(&self) -> bool {
         self.heap.used() >= self.collect_at.get() && self.collector(lua::LUA_GCSTEP, COLLECT_STEP)
+    }
+
+    /// Calls `function` whenever the collector worked.
+    pub(crate) fn run_after_collecting(&self, function: Option<Ref>) {
+        self.finalise.set(function);
     }
 
     /// What calls may use from now on.
@@ -371,11 +398,14 @@ impl Vm {
 
     #[cold]
     fn collector(&self, what: c_int, amount: c_int) -> bool {
-        // Finalisers may run; they are scripts, so the cap and the watch are on.
+        // Finalisers that are not put by run in it; they are scripts, so the cap and the watch are on.
         self.enter();
         // SAFETY: no script is running, and the state lives.
         let ended = unsafe { lua::lua_gc(self.state, what, amount) == 1 || what == lua::LUA_GCCOLLECT };
-        let is_overrun = self.leave();
+        let mut is_overrun = self.leave();
+        if let Some(finalise) = self.finalise.get() {
+            is_overrun |= matches!(self.call(finalise, &[]), Err(Fault::Cpu));
+        }
         if !ended {
             return is_overrun;
         }

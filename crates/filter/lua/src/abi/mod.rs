@@ -14,6 +14,7 @@ mod digest;
 mod exported;
 mod facts;
 mod fields;
+mod files;
 mod messages;
 mod metrics;
 mod scan;

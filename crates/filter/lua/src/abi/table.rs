@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_double, c_int};
 
 use super::values::Plain;
 use super::{
-    Text, blake, body, call, choice, codec, digest, facts, fields, messages, metrics, scan, signature, sponge, tls,
-    values,
+    Text, blake, body, call, choice, codec, digest, facts, fields, files, messages, metrics, scan, signature, sponge,
+    tls, values,
 };
 
 type Bytes = *const c_char;
@@ -81,6 +81,7 @@ pub(crate) struct Table {
     whole_number: unsafe extern "C" fn(Bytes, usize, c_int) -> c_double,
     choice_header: unsafe extern "C" fn(Bytes, usize, *mut Text) -> c_int,
     choice_load: unsafe extern "C" fn(Bytes, usize, c_int, *mut Plain) -> c_int,
+    may_wait: unsafe extern "C" fn(Bytes, usize) -> c_int,
 }
 
 pub(crate) static TABLE: Table = Table {
@@ -152,4 +153,5 @@ pub(crate) static TABLE: Table = Table {
     whole_number: scan::whole_number,
     choice_header: choice::header,
     choice_load: choice::load,
+    may_wait: files::may_wait,
 };

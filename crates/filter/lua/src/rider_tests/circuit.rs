@@ -289,3 +289,68 @@ fn only_the_clusters_that_a_manifest_names_can_be_called() {
         assert_eq!(ask(&mut trial, "blue"), Outcome::Paused);
     }
 }
+
+/// What has a finaliser, which calls `gone`.
+const MORTALS: [&str; 6] = [
+    "local dying = newproxy(true) getmetatable(dying).__gc = function() gone() end
+     local function mortal() return newproxy(dying) end",
+    "local ffi = require('ffi') local function mortal() return ffi.gc(ffi.new('int[1]'), function() gone() end) end",
+    "local ffi = require('ffi') local int = ffi.metatype('struct { int mortal; }', { __gc = function() gone() end })
+     local function mortal() return int() end",
+    "local callable = setmetatable({}, { __call = function() gone() end })
+     local ffi = require('ffi') local function mortal() return ffi.gc(ffi.new('int[1]'), callable) end",
+    "local function mortal() return debug.setmetatable(newproxy(), { __gc = function() gone() end }) end",
+    "local metatable = { __gc = function() gone() end } local ffi = require('ffi')
+     local one, other = ffi.metatype('struct { int one; }', metatable), ffi.metatype('struct { int other; }', metatable)
+     local function mortal() return { one(), other() } end",
+];
+
+fn with_mortals(mortals: &str, gone: &str) -> Trial {
+    let script = format!(
+        "require('rider.v2')
+         local h = {{ version = 'v2' }}
+         dead = 0
+         function gone() {gone} end
+         {mortals}
+         function h.on_request_header()
+           kept = {{ mortal(), ('x'):rep(1e5) .. tostring(kept) }}
+           envoy.req.set_header('x-dead', tostring(dead))
+         end
+         return h"
+    );
+    let config = json!({
+        "name": "test", "runtime": "rider", "code": { "inline_string": script },
+        "budget": { "cpu": "0.002s" }, "circuit": { "retry": "600s" },
+    });
+    let mut trial = Trial::new(MANIFEST, &config.to_string(), None).unwrap();
+    trial.stream.host.clock = clock;
+    trial
+}
+
+#[test]
+fn a_finaliser_without_an_end_is_stopped_and_sets_the_plugin_aside() {
+    for mortals in MORTALS {
+        for gone in ["while true do end", "while true do pcall(error) end", "local function f() return f() end f()"] {
+            let mut trial = with_mortals(mortals, gone);
+            for _ in 0..500 {
+                assert_eq!(ask(&mut trial, ""), Outcome::Passed);
+            }
+            let counts = ["cpu_kills", "circuit_opened", "circuit_open"].map(|name| counted(&trial, name));
+            assert_eq!(counts, [1, 1, 1], "{mortals} {gone}");
+        }
+    }
+}
+
+#[test]
+fn finalisers_run_once_for_each_object_whatever_they_raise() {
+    for mortals in MORTALS {
+        let mut trial = with_mortals(mortals, "dead = dead + 1 error('in a finaliser')");
+        for _ in 0..500 {
+            assert_eq!(ask(&mut trial, ""), Outcome::Passed);
+        }
+        let dead: u32 = trial.request_header("x-dead").unwrap().parse().unwrap();
+        let made = 500 * (1 + u32::from(mortals.contains("other()")));
+        assert!((made / 2..made).contains(&dead), "{mortals}: {dead}");
+        assert_eq!(counted(&trial, "errors"), 0, "{mortals}");
+    }
+}

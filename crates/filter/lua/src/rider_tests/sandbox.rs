@@ -164,7 +164,7 @@ fn the_sdk_works_at_every_level() {
 }
 
 #[test]
-fn strict_hands_out_no_pointers_and_calls_nothing_from_the_collector() {
+fn strict_hands_out_no_pointers_and_has_no_finalisers() {
     for (expression, why) in [
         ("require('rider.base').get_context_handle()", "has no pointers"),
         ("require('rider.base').get_string_buf()", "has no pointers"),
@@ -186,4 +186,57 @@ fn strict_reaches_no_ffi_by_what_the_sdk_hands_out() {
     {
         assert_ne!(at("strict", expression), "table", "{expression}");
     }
+}
+
+/// A named pipe that nobody writes to.
+struct Pipe(std::path::PathBuf);
+
+impl Pipe {
+    fn new(name: &str) -> Pipe {
+        let path = std::env::temp_dir().join(format!("postrider-rider-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a path that ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        Pipe(path)
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_file_that_would_keep_the_worker_waiting_is_not_opened() {
+    let pipe = Pipe::new("waits");
+    for name in [pipe.0.to_str().unwrap(), "/dev/zero", "/dev/ptmx"] {
+        let why = format!("{name}: reading this could wait without end");
+        for opened in ["io.open('NAME')", "io.open('NAME', 'rb')", "loadfile('NAME')"] {
+            let got = at("standard", &opened.replace("NAME", name));
+            assert!(got.starts_with(&format!("nil|{why}")), "{opened}: {got}");
+        }
+        for raised in ["io.lines('NAME')", "io.input('NAME')", "dofile('NAME')", "io.open('NAME\\0x')"] {
+            let got = at("standard", &raised.replace("NAME", name));
+            assert!(got.contains("could wait without end"), "{raised}: {got}");
+        }
+    }
+    assert_eq!(at("standard", "io.open('/dev/null'):read('*a'), #io.open('/dev/urandom'):read(8)"), "|8");
+    assert!(at("standard", "io.open('/no/such/file')").starts_with("nil|/no/such/file: No such file"));
+}
+
+#[test]
+fn standard_leaves_the_input_of_the_process_alone() {
+    for expression in ["io.read()", "io.lines()", "io.input()", "dofile()"] {
+        let got = at("standard", expression);
+        assert!(got.starts_with("E: ") && got.contains("standard input cannot be read"), "{expression}: {got}");
+    }
+    assert!(at("standard", "loadfile()").starts_with("nil|the process's standard input cannot be read"));
+    assert_eq!(at("standard", "io.stdin"), "nil");
+    let file = std::env::temp_dir().join(format!("postrider-rider-input-{}", std::process::id()));
+    std::fs::write(&file, "one\ntwo\nthree").unwrap();
+    let own = format!("io.type(io.input('{}')), io.read(), io.lines()(), io.input():read('*a')", file.display());
+    assert_eq!(at("standard", &own), "file|one|two|three");
+    std::fs::remove_file(&file).unwrap();
 }

@@ -76,6 +76,7 @@ typedef struct {
   double (*whole_number)(const char *digits, size_t n, int base);
   int (*choice_header)(const char *name, size_t n, pr_str *out);
   int (*choice_load)(const char *cluster, size_t n, int what, pr_value *out);
+  int (*may_wait)(const char *name, size_t n);
 } pr_api;
 ]]
 

@@ -17,14 +17,6 @@ if package_cpath == "" then
   for i = #searchers, 3, -1 do searchers[i] = nil end
 end
 
-local open = io.open
-io.open = function(name, mode)
-  if mode ~= nil and not (mode == "r" or mode == "rb") then
-    return nil, "files can only be read here (sandbox: standard)"
-  end
-  return open(name, mode)
-end
-
 debug.sethook, debug.setlocal, debug.setupvalue, debug.upvalueid, debug.upvaluejoin = nil, nil, nil, nil, nil
 debug.setuservalue, debug.debug = nil, nil
 
@@ -50,7 +42,7 @@ if base then
   end
 end
 
--- Nothing can stop what the collector calls.
+-- Nothing of a script is called by the collector.
 local new_proxy = newproxy
 newproxy = function(like)
   if like == true then error("the sandbox level `strict` has no proxies with metatables", 2) end
