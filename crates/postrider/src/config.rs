@@ -366,17 +366,23 @@ impl Checked {
         render::text(&self.outcome.diagnostics, &self.outcome.sources, colour)
     }
 
-    /// One line per error, `file:line:col: message`: for a log and for the history of reloads.
+    /// One line per error, `file:line:col: message` and what was probably meant: for a log and for the history of reloads.
     pub fn error_lines(&self) -> Vec<String> {
         let errors = self.outcome.diagnostics.iter().filter(|d| d.severity == postrider_config_core::Severity::Error);
         errors.map(|error| self.line(error)).collect()
     }
 
     fn line(&self, diagnostic: &Diagnostic) -> String {
-        match diagnostic.span.and_then(|span| self.outcome.sources.location(span)) {
-            Some((file, at)) => format!("{}:{}:{}: {}", file.name(), at.line, at.column, diagnostic.message),
-            None => diagnostic.message.clone(),
-        }
+        let place = match diagnostic.span.and_then(|span| self.outcome.sources.location(span)) {
+            Some((file, at)) => format!("{}:{}:{}: ", file.name(), at.line, at.column),
+            None => String::new(),
+        };
+        let hint = match (&diagnostic.suggestion, &diagnostic.expected) {
+            (Some(suggestion), _) => format!("; did you mean `{suggestion}`?"),
+            (None, Some(expected)) => format!("; expected {expected}"),
+            (None, None) => String::new(),
+        };
+        format!("{place}{}{hint}", diagnostic.message)
     }
 }
 

@@ -42,6 +42,22 @@ fn a_filter_that_refuses_its_configuration_is_an_error_with_its_place() {
 }
 
 #[test]
+fn the_line_of_an_error_has_what_was_probably_meant() {
+    let filter = with_filter(r#"{inline_string: "u:{SHA}6NSi9zGis3/LFpY50UzLk1CVLVk="}"#);
+    for (slip, expected) in [
+        ("userz: {inline_string: x}", "; did you mean `users`?"),
+        ("forward_username_header: 7", ": expected a string, found the number `7`"),
+    ] {
+        let lines = inline(&filter.replace("users:", &format!("{slip}\n              users:")), Service::default())
+            .error_lines();
+        assert!(
+            lines.iter().any(|line| line.starts_with("<config-yaml>:18:") && line.ends_with(expected)),
+            "{lines:?}"
+        );
+    }
+}
+
+#[test]
 fn a_good_configuration_compiles_and_what_did_not_change_is_carried_over() {
     let text = with_filter(r#"{inline_string: "u:{SHA}6NSi9zGis3/LFpY50UzLk1CVLVk="}"#);
     let input = Input::flags(None, Some(text), false, Service::default()).unwrap();
