@@ -1,29 +1,26 @@
 //! Formats evaluated for one stream: header values, log lines, reply bodies.
 
+mod json;
 mod noted;
 mod tls;
 mod upstream;
+mod values;
 
 pub(crate) use upstream::OfUpstream;
+pub(crate) use values::write_http_date;
+use values::{address, append_short, decode, hostname, millis, number, text, uuid_of_connection, write_time};
 
 use std::borrow::Cow;
-use std::cell::RefCell;
-use std::hash::{BuildHasher, RandomState};
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::LazyLock;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use postrider_filter_api::cel::{self, Facts};
 use postrider_filter_api::{Flags, Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{
-    AddressPart, Command, Format, GrpcStatusForm, JsonFormat, LogFormat, MetadataOf, PathOf, Piece, RequestField, Side,
-    StateForm, StreamMoment, TimeFormat, TimeUnit, Way, WireBytes, WirePart,
+    AddressPart, Command, Format, GrpcStatusForm, LogFormat, MetadataOf, PathOf, Piece, RequestField, Side, StateForm,
+    StreamMoment, TimeUnit, Way, WireBytes, WirePart,
 };
-use postrider_telemetry::json;
-use postrider_telemetry::time::{Stamper, TimePattern};
 use postrider_upstream::Random;
 
 use crate::trace::hex;
@@ -146,69 +143,6 @@ impl Context<'_> {
             }
             LogFormat::OmitEmpty(format) => self.write_log_as(format, Absent::Empty, out),
         }
-    }
-
-    fn json(&self, format: &JsonFormat, absent: Absent, out: &mut Vec<u8>) {
-        match format {
-            JsonFormat::Object(entries) => {
-                out.push(b'{');
-                let first = out.len();
-                for (key, value) in entries {
-                    let start = out.len();
-                    if start > first {
-                        out.push(b',');
-                    }
-                    json::write_string(key.as_bytes(), out);
-                    out.push(b':');
-                    let value_start = out.len();
-                    self.json(value, absent, out);
-                    if matches!(absent, Absent::Empty) && out.get(value_start..) == Some(b"null") {
-                        out.truncate(start);
-                    }
-                }
-                out.push(b'}');
-            }
-            JsonFormat::List(items) => {
-                out.push(b'[');
-                for (index, item) in items.iter().enumerate() {
-                    if index > 0 {
-                        out.push(b',');
-                    }
-                    self.json(item, absent, out);
-                }
-                out.push(b']');
-            }
-            JsonFormat::Text(format) => self.json_text(format, out),
-            JsonFormat::Number(number) => {
-                let _ = write!(out, "{number}");
-            }
-            JsonFormat::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
-            JsonFormat::Null => out.extend_from_slice(b"null"),
-        }
-    }
-
-    /// A single command keeps its type, anything else is a string.
-    fn json_text(&self, format: &Format, out: &mut Vec<u8>) {
-        let mut value = Vec::new();
-        if let [Piece::Command { command, max_length }] = format.pieces.as_slice() {
-            if self.command(command, &mut value).is_none() {
-                out.extend_from_slice(b"null");
-                return;
-            }
-            if let Command::Metadata { of, namespace, path } = command {
-                // Of whatever type it was noted.
-                noted::typed_metadata(*of, namespace, path, self, out);
-                return;
-            }
-            if self.is_typed(command) {
-                out.extend_from_slice(&value);
-                return;
-            }
-            value.truncate(max_length.unwrap_or(usize::MAX));
-        } else {
-            self.write(format, Absent::Dash, &mut value);
-        }
-        json::write_string(&value, out);
     }
 
     /// Appends the command's value; `None` when there is none (what was appended then does not count).
@@ -405,19 +339,6 @@ impl Context<'_> {
         Some(())
     }
 
-    /// Its value is JSON as it stands.
-    fn is_typed(&self, command: &Command) -> bool {
-        match command {
-            Command::FilterState { form: StateForm::Typed, .. }
-            | Command::SharedState { form: StateForm::Typed, .. } => true,
-            Command::First(pieces) => match self.first(pieces, &mut Vec::new()) {
-                Some(Piece::Command { command, max_length: None }) => is_numeric(command),
-                _ => false,
-            },
-            command => is_numeric(command),
-        }
-    }
-
     /// Appends the first value that is there; answers whose it is.
     fn first<'p>(&self, pieces: &'p [Piece], out: &mut Vec<u8>) -> Option<&'p Piece> {
         let start = out.len();
@@ -584,153 +505,4 @@ impl Context<'_> {
             out.extend_from_slice(pick(name).as_bytes());
         }
     }
-}
-
-fn is_numeric(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::ResponseCode
-            | Command::GrpcStatus(GrpcStatusForm::Number)
-            | Command::BytesReceived
-            | Command::BytesSent
-            | Command::Wire(_)
-            | Command::RequestHeadersBytes
-            | Command::ResponseHeadersBytes
-            | Command::ResponseTrailersBytes
-            | Command::Between { .. }
-            | Command::Duration
-            | Command::RequestDuration
-            | Command::RequestTxDuration
-            | Command::ResponseDuration
-            | Command::ResponseTxDuration
-            | Command::UpstreamRequestAttemptCount
-            | Command::ConnectionId
-            | Command::RouteLookups
-            | Command::RouteLookupTime
-            | Command::DownstreamHandshake
-            | Command::Zero
-            | Command::DownstreamDirectLocalAddress(AddressPart::Port)
-            | Command::UpstreamConnectionId
-            | Command::UpstreamWait
-            | Command::DownstreamLocalAddress(AddressPart::Port)
-            | Command::DownstreamRemoteAddress(AddressPart::Port)
-            | Command::DownstreamDirectRemoteAddress(AddressPart::Port)
-            | Command::UpstreamLocalAddress(AddressPart::Port)
-            | Command::UpstreamRemoteAddress(AddressPart::Port)
-    )
-}
-
-fn text(value: &str, out: &mut Vec<u8>) -> Option<()> {
-    out.extend_from_slice(value.as_bytes());
-    (!value.is_empty()).then_some(())
-}
-
-fn number(value: u64, out: &mut Vec<u8>) {
-    append_short(postrider_http::Decimal::new(value).as_bytes(), out);
-}
-
-/// What stands between commands, and many a number, is a byte or two: a call that copies any length costs more than they do.
-#[inline(always)]
-fn append_short(bytes: &[u8], out: &mut Vec<u8>) {
-    match *bytes {
-        [a] => out.push(a),
-        [a, b] => out.extend_from_slice(&[a, b]),
-        [a, b, c] => out.extend_from_slice(&[a, b, c]),
-        _ => out.extend_from_slice(bytes),
-    }
-}
-
-/// What names a connection, and no other one of this process or another.
-fn uuid_of_connection(id: u64) -> [u8; 36] {
-    static PROCESS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    crate::http::uuid(&Random::new(PROCESS.hash_one(id)))
-}
-
-fn millis(from: Option<Moment>, to: Option<Moment>, out: &mut Vec<u8>) -> Option<()> {
-    let duration: Duration = to?.saturating_duration_since(from?);
-    number(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), out);
-    Some(())
-}
-
-fn address(value: Option<SocketAddr>, part: AddressPart, out: &mut Vec<u8>) -> Option<()> {
-    let value = value?;
-    // Writing to a vector cannot fail.
-    let _ = match part {
-        AddressPart::Whole => write!(out, "{value}"),
-        AddressPart::WithoutPort => write!(out, "{}", value.ip()),
-        AddressPart::Network(bits) => write_network(value.ip(), bits, out),
-        AddressPart::Port => write!(out, "{}", value.port()),
-        AddressPart::EndpointId => Ok(()),
-    };
-    Some(())
-}
-
-fn write_network(address: IpAddr, bits: u8, out: &mut Vec<u8>) -> std::io::Result<()> {
-    match address {
-        IpAddr::V4(address) => {
-            let bits = bits.min(32);
-            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-            write!(out, "{}/{bits}", Ipv4Addr::from(u32::from(address) & mask))
-        }
-        IpAddr::V6(address) => {
-            let bits = bits.min(128);
-            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-            write!(out, "{}/{bits}", Ipv6Addr::from(u128::from(address) & mask))
-        }
-    }
-}
-
-/// Appends `text` with each `%XX` decoded that stands for a byte which is `wanted`; what is no such escape stays.
-fn decode(text: &[u8], wanted: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        if let (b'%', [high, low, after @ ..]) = (first, tail)
-            && let (Some(high), Some(low)) = (digit(high), digit(low))
-            && let byte = (high << 4 | low) as u8
-            && wanted(byte)
-        {
-            out.push(byte);
-            rest = after;
-        } else {
-            out.push(*first);
-            rest = tail;
-        }
-    }
-}
-
-fn write_time(format: &TimeFormat, at: SystemTime, out: &mut Vec<u8>) {
-    thread_local! {
-        /// Patterns that were met, parsed; few, as they stand in the configuration.
-        static PATTERNS: RefCell<Vec<(TimeFormat, Stamper)>> = const { RefCell::new(Vec::new()) };
-    }
-    PATTERNS.with_borrow_mut(|patterns| {
-        if !patterns.iter().any(|(known, _)| known == format) {
-            patterns.push((format.clone(), Stamper::new(pattern_of(format))));
-        }
-        if let Some((_, stamper)) = patterns.iter_mut().find(|(known, _)| known == format) {
-            stamper.write(at, out);
-        }
-    });
-}
-
-fn pattern_of(format: &TimeFormat) -> TimePattern {
-    // Patterns were checked when they were read.
-    let parse = |text: &str| TimePattern::parse(text).unwrap_or_default();
-    match format {
-        TimeFormat::Iso8601Millis => TimePattern::iso8601(),
-        TimeFormat::Pattern(text) => parse(text),
-        TimeFormat::Local(text) => parse(text).in_local_time(),
-    }
-}
-
-/// `Sat, 21 Nov 2026 10:11:12 GMT` (RFC 9110 section 5.6.7).
-pub(crate) fn write_http_date(at: SystemTime, out: &mut Vec<u8>) {
-    write_time(&TimeFormat::Pattern("%a, %d %b %Y %H:%M:%S GMT".to_owned()), at, out);
-}
-
-/// The machine's name, read once.
-fn hostname() -> &'static str {
-    static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    NAME.get_or_init(|| std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned())
 }
