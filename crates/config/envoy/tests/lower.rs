@@ -239,6 +239,36 @@ fn metadata_of_routes_and_virtual_hosts_keeps_the_users_keys() {
     assert_eq!((&*typed.kind, &*typed.bytes), ("type.googleapis.com/google.protobuf.Duration", &[8, 1][..]));
 }
 
+#[test]
+fn a_typed_struct_in_typed_metadata_is_not_looked_through() {
+    let text = include_str!("lower/accepted.yaml");
+    let typed_struct = "xds.type.v3.TypedStruct, type_url: elsewhere/of.Mine, value: { a: b }";
+    let outcome = outcome("accepted.yaml", &text.replace("google.protobuf.Duration, value: 1s", typed_struct));
+    let snapshot = outcome.snapshot.clone().unwrap_or_else(|| panic!("{}", common::said(&outcome)));
+    let metadata = &http(&snapshot.listeners[0]).routes.virtual_hosts[0].routes[0].metadata;
+    let typed = metadata.typed("x").unwrap();
+    assert_eq!(&*typed.kind, "type.googleapis.com/xds.type.v3.TypedStruct");
+    assert_eq!(&typed.bytes[..19], b"\x0a\x11elsewhere/of.Mine");
+}
+
+/// What it means is for those who read the metadata; everywhere else it means nothing.
+#[test]
+fn a_negative_duration_in_typed_metadata_stays_what_it_is() {
+    let text = include_str!("lower/accepted.yaml");
+    for (written, bytes) in [
+        ("value: -1s", &[8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1][..]),
+        ("value: { nanos: -5 }", &[16, 251, 255, 255, 255, 255, 255, 255, 255, 255, 1][..]),
+    ] {
+        let outcome = outcome(
+            "accepted.yaml",
+            &text.replace("google.protobuf.Duration, value: 1s", &format!("google.protobuf.Duration, {written}")),
+        );
+        let snapshot = outcome.snapshot.clone().unwrap_or_else(|| panic!("{}", common::said(&outcome)));
+        let metadata = &http(&snapshot.listeners[0]).routes.virtual_hosts[0].routes[0].metadata;
+        assert_eq!(&*metadata.typed("x").unwrap().bytes, bytes, "{written}");
+    }
+}
+
 /// What a filter is given of each kind of field that plugins have.
 #[test]
 fn a_filter_sees_structs_and_data_sources_as_they_were_written() {

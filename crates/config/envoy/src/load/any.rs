@@ -59,10 +59,16 @@ pub fn decode(decoder: &mut Decoder<'_>, node: &Node, field: &str) -> Value {
         decoder.report(Diagnostic::error("wrong-type", message).at(pair.value.span));
         return unresolved(String::new(), Some(pair.value.span));
     };
-    if OPAQUE.contains(&field) && TYPED_STRUCTS.contains(&type_name(url)) {
-        return typed(decoder, node, pairs, url, pair.value.span);
+    if !OPAQUE.contains(&field) {
+        return resolve(decoder, node, pairs, url, pair.value.span, None);
     }
-    resolve(decoder, node, pairs, url, pair.value.span, None)
+    let around = std::mem::replace(&mut decoder.is_opaque, true);
+    let value = match TYPED_STRUCTS.contains(&type_name(url)) {
+        true => typed(decoder, node, pairs, url, pair.value.span),
+        false => resolve(decoder, node, pairs, url, pair.value.span, None),
+    };
+    decoder.is_opaque = around;
+    value
 }
 
 /// A resolved `Any` of a message that the loader made up (a v2 `config` of a known extension).

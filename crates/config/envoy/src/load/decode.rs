@@ -33,6 +33,8 @@ pub struct Decoder<'d> {
     pub broken: &'d mut HashSet<String>,
     /// What is being read is of our own schema, where a number in a Struct is a number, be it a fraction.
     pub numbers_as_written: bool,
+    /// What is being read is for code that is not ours, which may know what a negative duration means.
+    pub is_opaque: bool,
     /// Path of what is being read.
     path: String,
 }
@@ -48,7 +50,8 @@ impl<'d> Decoder<'d> {
         diagnostics: &'d mut Diagnostics,
         broken: &'d mut HashSet<String>,
     ) -> Decoder<'d> {
-        Decoder { pool, format, options, diagnostics, broken, numbers_as_written: false, path: String::new() }
+        let (numbers_as_written, is_opaque) = (false, false);
+        Decoder { pool, format, options, diagnostics, broken, numbers_as_written, is_opaque, path: String::new() }
     }
 
     /// Reads the document itself.
@@ -90,6 +93,7 @@ impl<'d> Decoder<'d> {
         self.numbers_as_written = around;
         self.missing_config(&message, pairs);
         if descriptor.full_name() == "google.protobuf.Duration"
+            && !self.is_opaque
             && (message.integer("seconds") < 0 || message.integer("nanos") < 0)
         {
             self.report(Diagnostic::error("invalid-duration", "a duration cannot be negative here").at(span));
@@ -153,16 +157,17 @@ impl<'d> Decoder<'d> {
         self.report(Diagnostic::error("wrong-type", message).at(node.span));
     }
 
-    /// A single value of a kind; broken values become the kind's default, so that lists keep their positions.
-    pub fn single(&mut self, node: &Node, field: &FieldDescriptor) -> Value {
+    /// A single value of a kind; broken values become the kind's default, so that lists keep their positions. `place` is the field
+    /// that the user wrote: of a map's values the map.
+    fn single(&mut self, node: &Node, field: &FieldDescriptor, place: &FieldDescriptor) -> Value {
         let kind = field.kind();
         match (&kind, &node.kind) {
             (Kind::Message(descriptor), _) if descriptor.full_name() == "google.protobuf.Any" => {
                 let empty = matches!(&node.kind, NodeKind::Map(pairs) if pairs.is_empty());
-                if empty && field.full_name() == any::OPTIONAL {
+                if empty && place.full_name() == any::OPTIONAL {
                     any::untyped()
                 } else {
-                    any::decode(self, node, field.full_name())
+                    any::decode(self, node, place.full_name())
                 }
             }
             (Kind::Message(descriptor), _) => {
@@ -214,20 +219,20 @@ impl<'d> Decoder<'d> {
             return self.map(node, field);
         }
         if !field.is_list() {
-            return self.single(node, field);
+            return self.single(node, field, field);
         }
         let NodeKind::List(items) = &node.kind else {
             // As Envoy: one element may stand without its list.
             let length = self.path.len();
             self.path.push_str("[0]");
-            let value = self.single(node, field);
+            let value = self.single(node, field, field);
             self.path.truncate(length);
             return Value::List(vec![Item { value, span: Some(node.span) }]);
         };
         let read = |(index, item): (usize, &Node)| {
             let length = self.path.len();
             let _ = write!(self.path, "[{index}]");
-            let value = self.single(item, field);
+            let value = self.single(item, field, field);
             self.path.truncate(length);
             Item { value, span: Some(item.span) }
         };
@@ -251,7 +256,7 @@ impl<'d> Decoder<'d> {
             // Keys that are numbers or booleans must read as such; text is any text.
             let key = Scalar { text: pair.key.clone(), plain: false };
             self.scalar(&key, pair.key_span, &key_kind);
-            let value = self.single(&pair.value, &value_field);
+            let value = self.single(&pair.value, &value_field, field);
             self.path.truncate(length);
             let (key_span, value_span) = (Some(pair.key_span), Some(pair.value.span));
             Entry { key: pair.key.clone(), key_span, value, value_span }

@@ -61,7 +61,7 @@ fn duration(decoder: &mut Decoder<'_>, text: &Scalar, span: Span, descriptor: &M
         decoder.report(invalid_duration(&text.text, span));
         return None;
     };
-    if seconds < 0 || nanos < 0 {
+    if !decoder.is_opaque && (seconds < 0 || nanos < 0) {
         let text = format!("`{}`: a duration cannot be negative here", shorten(&text.text));
         decoder.report(Diagnostic::error("invalid-duration", text).at(span).expected("a duration such as `0.25s`"));
         return None;
