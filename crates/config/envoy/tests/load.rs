@@ -138,6 +138,39 @@ fn binary_and_text_protobuf_read_as_yaml_does() {
     assert_eq!(message_to_json(&loaded.bootstrap.unwrap()), message_to_json(&yaml));
 }
 
+/// `stats_sinks { name: "s" typed_config { [xds.type.v3.TypedStruct] { … } } }`
+#[test]
+fn a_typed_struct_in_binary_protobuf_is_looked_through() {
+    fn tagged(tag: u8, bytes: &[u8]) -> Vec<u8> {
+        let (low, high) = (bytes.len() % 128, bytes.len() / 128);
+        let length = if high == 0 { vec![low as u8] } else { vec![low as u8 | 0x80, high as u8] };
+        [&[tag], &length[..], bytes].concat()
+    }
+    fn entry(key: &str, value: &[u8]) -> Vec<u8> {
+        tagged(0x0a, &[tagged(0x0a, key.as_bytes()), tagged(0x12, value)].concat())
+    }
+    fn sink(structure: &[u8]) -> Vec<u8> {
+        let url = tagged(0x0a, b"type.googleapis.com/envoy.config.metrics.v3.StatsdSink");
+        let typed = [url, tagged(0x12, structure)].concat();
+        let any = [tagged(0x0a, b"type.googleapis.com/xds.type.v3.TypedStruct"), tagged(0x12, &typed)].concat();
+        let sink = [tagged(0x0a, b"s"), tagged(0x1a, &any)].concat();
+        tagged(0x32, &sink)
+    }
+    let port = [&[0x11][..], &9901f64.to_le_bytes()].concat();
+    let socket = [entry("address", &tagged(0x1a, b"a")), entry("port_value", &port)].concat();
+    let address = entry("address", &tagged(0x2a, &entry("socket_address", &tagged(0x2a, &socket))));
+    let load = |bytes| load_bootstrap(&SourceFile::from_bytes("a.pb", bytes), &LoadOptions::default());
+    let loaded = load(sink(&address));
+    assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
+    let json = message_to_json(&loaded.bootstrap.unwrap());
+    let config = &json["stats_sinks"][0]["typed_config"];
+    assert_eq!(config["@type"], "type.googleapis.com/envoy.config.metrics.v3.StatsdSink");
+    assert_eq!(config["address"], json!({"socket_address": {"address": "a", "port_value": 9901}}));
+    let refused = load(sink(&entry("adress", &tagged(0x1a, b"a"))));
+    let said = format!("{:?}", refused.diagnostics);
+    assert!(said.contains("adress") && said.contains("stats_sinks[0].typed_config"), "{said}");
+}
+
 #[test]
 fn an_any_in_text_protobuf_is_resolved() {
     let text = "stats_sinks {\n  name: \"s\"\n  typed_config {\n    [type.googleapis.com/envoy.config.metrics.v3.StatsdSink] {\n      \

@@ -1,12 +1,13 @@
 //! Binary protobuf: decoded by descriptor, then turned into the same [`Message`] as YAML. Findings have a path and no place.
 
 use postrider_config_core::{Diagnostic, Diagnostics, Severity};
-use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage, Value as Dynamic};
+use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, MessageDescriptor, ReflectMessage, Value as Dynamic};
 
 use super::LoadOptions;
+use super::any::{OPAQUE, TYPED_STRUCTS};
 use crate::coverage::join;
 use crate::known::{self, VERSION};
-use crate::message::{Any, Entry, Field, Item, Message, Value, type_name};
+use crate::message::{Any, Entry, Field, Item, Message, Value};
 use crate::tree::MAX_DEPTH;
 
 /// Reads a serialised message.
@@ -41,7 +42,7 @@ impl Converter<'_> {
         let mut message = Message::new(dynamic.descriptor(), None);
         for (descriptor, value) in dynamic.fields() {
             let path = join(path, descriptor.name());
-            let value = self.value(value, &path, depth);
+            let value = self.value(value, &descriptor, &path, depth);
             message.fields.push(Field { descriptor, value, key_span: None, value_span: None });
         }
         self.unknown_fields(dynamic, path);
@@ -56,7 +57,7 @@ impl Converter<'_> {
         }
     }
 
-    fn value(&mut self, dynamic: &Dynamic, path: &str, depth: usize) -> Value {
+    fn value(&mut self, dynamic: &Dynamic, field: &FieldDescriptor, path: &str, depth: usize) -> Value {
         match dynamic {
             Dynamic::Bool(b) => Value::Bool(*b),
             Dynamic::I32(n) => Value::I64(i64::from(*n)),
@@ -68,10 +69,10 @@ impl Converter<'_> {
             Dynamic::String(text) => Value::String(text.clone()),
             Dynamic::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
             Dynamic::EnumNumber(number) => Value::Enum(*number),
-            Dynamic::Message(message) => self.nested(message, path, depth),
+            Dynamic::Message(message) => self.nested(message, field, path, depth),
             Dynamic::List(items) => {
                 let item = |(index, item): (usize, &Dynamic)| {
-                    let value = self.value(item, &format!("{path}[{index}]"), depth);
+                    let value = self.value(item, field, &format!("{path}[{index}]"), depth);
                     Item { value, span: None }
                 };
                 Value::List(items.iter().enumerate().map(item).collect())
@@ -81,7 +82,7 @@ impl Converter<'_> {
                     .iter()
                     .map(|(key, value)| {
                         let key = key_text(key);
-                        let value = self.value(value, &format!("{path}[{key:?}]"), depth);
+                        let value = self.value(value, field, &format!("{path}[{key:?}]"), depth);
                         Entry { key, key_span: None, value, value_span: None }
                     })
                     .collect();
@@ -92,33 +93,62 @@ impl Converter<'_> {
         }
     }
 
-    fn nested(&mut self, dynamic: &DynamicMessage, path: &str, depth: usize) -> Value {
+    fn nested(&mut self, dynamic: &DynamicMessage, field: &FieldDescriptor, path: &str, depth: usize) -> Value {
         if dynamic.descriptor().full_name() == "google.protobuf.Any" {
-            return self.any(dynamic, path, depth);
+            return Value::Any(Box::new(self.any(dynamic, field, path, depth)));
         }
         let message = self.message(dynamic, path, depth + 1);
         Value::Message(Box::new(message.unwrap_or_else(|| Message::new(dynamic.descriptor(), None))))
     }
 
-    fn any(&mut self, dynamic: &DynamicMessage, path: &str, depth: usize) -> Value {
-        let field = |name: &str| dynamic.get_field_by_name(name).map(std::borrow::Cow::into_owned);
-        let type_url = field("type_url").and_then(|url| url.as_str().map(str::to_owned)).unwrap_or_default();
-        let bytes = field("value").and_then(|value| value.as_bytes().cloned()).unwrap_or_default();
-        let name = type_name(&type_url).to_owned();
-        let mut any = Any { type_url, type_url_span: None, message: None, wrapper: None };
-        let Some(descriptor) = dynamic.descriptor().parent_pool().get_message_by_name(&name) else {
-            self.diagnostics.push(unknown_type(&name).path(path));
-            return Value::Any(Box::new(any));
+    fn any(&mut self, dynamic: &DynamicMessage, field: &FieldDescriptor, path: &str, depth: usize) -> Any {
+        let bytes = part(dynamic, "value").and_then(|value| value.as_bytes().cloned()).unwrap_or_default();
+        let mut any = Any { type_url: type_url(dynamic), type_url_span: None, message: None, wrapper: None };
+        let decode = |descriptor| DynamicMessage::decode(descriptor, bytes);
+        let Some(inner) = self.resolve(dynamic, any.type_name(), path, decode) else { return any };
+        let wrapper = TYPED_STRUCTS.into_iter().find(|typed| *typed == any.type_name());
+        if wrapper.is_none() || OPAQUE.contains(&field.full_name()) {
+            any.message = self.message(&inner, path, depth + 1);
+            return any;
+        }
+        // As in YAML: what the Struct stands for.
+        (any.type_url, any.wrapper) = (type_url(&inner), wrapper);
+        let structure = part(&inner, "value");
+        let structure = structure.as_ref().and_then(Dynamic::as_message).map(serde_json::to_value);
+        let structure = structure.and_then(Result::ok).unwrap_or_else(|| serde_json::json!({}));
+        let read = |descriptor| DynamicMessage::deserialize(descriptor, structure);
+        any.message =
+            self.resolve(dynamic, any.type_name(), path, read).and_then(|read| self.message(&read, path, depth + 1));
+        any
+    }
+
+    /// A message of that name, as `read` reads it; why there is none is reported.
+    fn resolve<E: std::fmt::Display>(
+        &mut self,
+        near: &DynamicMessage,
+        name: &str,
+        path: &str,
+        read: impl FnOnce(MessageDescriptor) -> Result<DynamicMessage, E>,
+    ) -> Option<DynamicMessage> {
+        let Some(descriptor) = near.descriptor().parent_pool().get_message_by_name(name) else {
+            self.diagnostics.push(unknown_type(name).path(path));
+            return None;
         };
-        match DynamicMessage::decode(descriptor, bytes) {
-            Ok(inner) => any.message = self.message(&inner, path, depth + 1),
-            Err(error) => {
+        read(descriptor)
+            .map_err(|error| {
                 let text = format!("not a serialised {name}: {error}");
                 self.diagnostics.push(Diagnostic::error("invalid-protobuf", text).path(path));
-            }
-        }
-        Value::Any(Box::new(any))
+            })
+            .ok()
     }
+}
+
+fn part(message: &DynamicMessage, name: &str) -> Option<Dynamic> {
+    message.get_field_by_name(name).map(std::borrow::Cow::into_owned)
+}
+
+fn type_url(message: &DynamicMessage) -> String {
+    part(message, "type_url").and_then(|url| url.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 fn unknown_type(name: &str) -> Diagnostic {
