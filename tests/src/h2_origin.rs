@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// - `/refused-once` is reset with REFUSED_STREAM unless `x-envoy-attempt-count` says that it comes again;
 /// - `/reset` is reset with CANCEL;
 /// - `/grpc.health.v1.Health/Check` is answered as gRPC asks: the service `down` is not serving;
+/// - `/length…` is answered as anything else, with a `content-length`, and `/length/empty` with one of 0;
 /// - anything else says method, path, authority, the field `te`, the body's length and the request's trailer `x-sum`.
 pub struct H2Origin {
     pub address: SocketAddr,
@@ -108,7 +109,7 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
         trailers.insert("grpc-status", HeaderValue::from_static("0"));
         return send.send_trailers(trailers);
     }
-    let text = format!(
+    let mut text = format!(
         "{} {} {} te={} body={length} x-sum={}",
         parts.method,
         parts.uri.path(),
@@ -116,8 +117,17 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
         field(&parts.headers, "te"),
         field(&trailers, "x-sum"),
     );
-    let mut send = respond.send_response(Response::new(()), false)?;
-    send.send_data(text.into(), false)?;
+    let mut head = Response::new(());
+    if parts.uri.path() == "/length/empty" {
+        text.clear();
+    }
+    if parts.uri.path().starts_with("/length") {
+        head.headers_mut().insert("content-length", text.len().into());
+    }
+    let mut send = respond.send_response(head, false)?;
+    if !text.is_empty() {
+        send.send_data(text.into(), false)?;
+    }
     let mut trailers = HeaderMap::new();
     trailers.insert("x-checked", HeaderValue::from_static("yes"));
     send.send_trailers(trailers)

@@ -1,9 +1,9 @@
 //! HTTP/2 with upstreams: what they are asked, what comes back, and how connections are shared.
 
 use http::HeaderMap;
-use postrider_tests::h2_client::{H2Client, request};
+use postrider_tests::h2_client::{Answer, H2Client, request};
 use postrider_tests::h2_origin::H2Origin;
-use postrider_tests::kit::config::{file_access_log, upstream_http_options};
+use postrider_tests::kit::config::{extension, file_access_log, router, upstream_http_options};
 use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
 use postrider_tests::tls::upstream;
 use serde_json::{Value, json};
@@ -49,6 +49,93 @@ fn trailers_pass_both_ways_between_clients_and_upstreams_of_http_2() {
     let answer = client.answer(exchange).unwrap();
     assert_eq!(answer.text(), "POST /t test te=trailers body=7 x-sum=7");
     assert_eq!(answer.trailers["x-checked"], "yes");
+}
+
+/// Sends a body with trailers; with its length unless that is not to be said.
+fn post_with_trailers(client: &mut H2Client, path: &str, says_length: bool) -> Answer {
+    let mut asked = request("POST", path);
+    if says_length {
+        asked = asked.header("content-length", "7");
+    }
+    let mut exchange = client.start(asked.body(()).unwrap(), false);
+    client.send_all(&mut exchange.body, b"message", false).unwrap();
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-sum", "7".parse().unwrap());
+    exchange.body.send_trailers(trailers).unwrap();
+    client.answer(exchange).unwrap()
+}
+
+/// Go's servers say the length of what they wrote before the first flush, and send trailers all the same.
+#[test]
+fn trailers_behind_a_body_of_known_length_arrive_whoever_looks_at_it() {
+    let origin = H2Origin::start(100);
+    let route = |more: Value| {
+        let mut route = json!({"cluster": "origin"});
+        route.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        route
+    };
+    let buffer = extension("buffer", "filters.http.buffer.v3.Buffer", json!({"max_request_bytes": 1000}));
+    let script = "function envoy_on_request(h) h:trailers() end function envoy_on_response(h) h:trailers() end";
+    let lua = json!({"default_source_code": {"inline_string": script}});
+    let lua = extension("envoy.filters.http.lua", "filters.http.lua.v3.Lua", lua);
+    let upside = json!({"http_filters": [
+        extension("upside", "filters.http.buffer.v3.Buffer", json!({"max_request_bytes": 1000})),
+        extension("codec", "filters.http.upstream_codec.v3.UpstreamCodec", json!({})),
+    ], "explicit_http_config": {"http_protocol_options": null, "http2_protocol_options": {}}});
+    for (what, filters, action, options) in [
+        ("nobody", vec![], json!({}), http2()),
+        ("a filter that holds it", vec![buffer], json!({}), http2()),
+        ("a script", vec![lua], json!({}), http2()),
+        ("retries", vec![], json!({"retry_policy": {"retry_on": "5xx"}}), http2()),
+        ("a mirror", vec![], json!({"request_mirror_policies": [{"cluster": "origin"}]}), http2()),
+        ("a filter of the upstream's", vec![], json!({}), upstream_http_options(upside)),
+    ] {
+        let mut all = filters;
+        all.push(router());
+        let routes = json!([{"match": {"prefix": "/"}, "route": route(action)}]);
+        let config = Config::routes(routes)
+            .cluster_with("origin", &[origin.address], options)
+            .overlay_filter("http", json!({"http_filters": all}));
+        let proxy = Proxy::start(&config);
+        let mut client = H2Client::connect(proxy.address("http"));
+        for says_length in [true, false] {
+            let answer = post_with_trailers(&mut client, "/length", says_length);
+            assert_eq!(answer.text(), "POST /length test te=- body=7 x-sum=7", "{what}, {says_length}");
+            // One that might change the body leaves no length.
+            let length = answer.header("content-length");
+            assert!(length == "37" || what == "a script" && length.is_empty(), "{what}: {length}");
+            assert_eq!(answer.trailers["x-checked"], "yes", "{what}");
+        }
+        let empty = client.get("/length/empty");
+        assert_eq!((empty.text(), empty.trailers["x-checked"].to_str().unwrap()), ("", "yes"), "{what}");
+        // HTTP/1 has no place for them, and none to wait for them.
+        let plain = proxy.exchange("GET /length HTTP/1.1\r\nhost: test\r\n\r\n");
+        assert_eq!(plain.text(), "GET /length test te=- body=0 x-sum=-");
+        assert!(plain.header("content-length") == "36" || what == "a script", "{what}");
+    }
+}
+
+#[test]
+fn trailers_of_a_client_of_http_2_reach_an_upstream_of_http_1_only_where_that_is_wanted() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine");
+    for (wanted, action) in
+        [(false, json!({})), (false, json!({"retry_policy": {"retry_on": "5xx"}})), (true, json!({}))]
+    {
+        let mut route = json!({"cluster": "origin"});
+        route.as_object_mut().unwrap().extend(action.as_object().unwrap().clone());
+        let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": route}]))
+            .cluster("origin", &[origin.address])
+            .overlay_filter("http", json!({"http_protocol_options": {"enable_trailers": wanted}}));
+        let proxy = Proxy::start(&config);
+        let mut client = H2Client::connect(proxy.address("http"));
+        let before = origin.requests().len();
+        assert_eq!(post_with_trailers(&mut client, "/", false).text(), "fine");
+        assert_eq!(post_with_trailers(&mut client, "/", true).text(), "fine");
+        let requests = origin.requests();
+        let seen: Vec<_> =
+            requests[before..].iter().map(|seen| (seen.body.as_slice(), seen.trailers.value("x-sum"))).collect();
+        assert_eq!(seen, [(&b"message"[..], wanted.then_some("7")), (b"message", None)]);
+    }
 }
 
 #[test]

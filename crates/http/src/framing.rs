@@ -11,6 +11,8 @@ pub enum BodyFraming {
     None,
     /// Exactly this many bytes (below 2^63).
     Length(u64),
+    /// Exactly this many bytes, more than none, and trailers may follow: only HTTP/2 can say so (RFC 9113 8.1).
+    Counted(u64),
     /// Chunked transfer coding.
     Chunked,
     /// Until the peer closes; only in responses.
@@ -22,6 +24,39 @@ impl BodyFraming {
     #[inline]
     pub fn has_body(self) -> bool {
         !matches!(self, Self::None | Self::Length(0))
+    }
+
+    /// The length that is said of the body.
+    #[inline]
+    pub fn length(self) -> Option<u64> {
+        match self {
+            Self::Length(length) | Self::Counted(length) => Some(length),
+            Self::None | Self::Chunked | Self::UntilClose => None,
+        }
+    }
+
+    /// Whether trailers can follow the body.
+    #[inline]
+    pub fn may_have_trailers(self) -> bool {
+        matches!(self, Self::Chunked | Self::Counted(_))
+    }
+
+    /// The same over HTTP/2, where trailers may follow.
+    #[must_use]
+    pub fn over_http2(self) -> Self {
+        match self {
+            Self::Length(length @ 1..) => Self::Counted(length),
+            framing => framing,
+        }
+    }
+
+    /// A body that came as this, and is known to have that many bytes.
+    #[must_use]
+    pub fn with_length(self, length: u64) -> Self {
+        match self {
+            Self::Chunked | Self::Counted(_) => Self::Length(length).over_http2(),
+            Self::None | Self::Length(_) | Self::UntilClose => Self::Length(length),
+        }
     }
 }
 

@@ -102,9 +102,8 @@ pub fn write_response(head: &ResponseHead, options: &ResponseWrite<'_>, out: &mu
     if let Some(server) = options.server {
         out.extend_from_slice(server.as_bytes());
     }
-    let length_stands = options.framing_as_received
-        && matches!(options.framing, BodyFraming::Length(_))
-        && fields.canonical_length_digits().is_some();
+    let length_stands =
+        options.framing_as_received && options.framing.length().is_some() && fields.canonical_length_digits().is_some();
     let plan = match length_stands {
         true => Plan {
             skip: skip_ids(options.connection == Connection::Upgrade, options.server.is_some()),
@@ -154,7 +153,7 @@ impl Plan {
     fn new(fields: &Fields, framing: BodyFraming, connection: Connection, keep_length: bool, server: bool) -> Self {
         let mut skip = skip_ids(connection == Connection::Upgrade, server);
         let wanted = match framing {
-            BodyFraming::Length(length) => Some(length),
+            BodyFraming::Length(length) | BodyFraming::Counted(length) => Some(length),
             BodyFraming::None if keep_length => crate::content_length(fields).ok().flatten(),
             _ => None,
         };

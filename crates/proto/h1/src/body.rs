@@ -16,6 +16,8 @@ pub struct BodyDecoder {
 enum State {
     Done,
     Length(u64),
+    /// So many bytes, and what a chunked body has behind its last piece.
+    Counted(u64, ChunkDecoder),
     Chunked(ChunkDecoder),
     UntilClose,
 }
@@ -75,11 +77,13 @@ impl std::fmt::Display for BodyError {
 impl std::error::Error for BodyError {}
 
 impl BodyDecoder {
-    /// A decoder for a body with this framing; `limits` apply to the trailers.
+    /// A decoder for a body with this framing; `limits` apply to the trailers. Behind a counted one there is the end of a chunked
+    /// body, with its trailers: who hands over what came by HTTP/2 writes it so.
     pub fn new(framing: BodyFraming, limits: HeadLimits) -> Self {
         let state = match framing {
             BodyFraming::None | BodyFraming::Length(0) => State::Done,
             BodyFraming::Length(length) => State::Length(length),
+            BodyFraming::Counted(length) => State::Counted(length, ChunkDecoder::new(limits)),
             BodyFraming::Chunked => State::Chunked(ChunkDecoder::new(limits)),
             BodyFraming::UntilClose => State::UntilClose,
         };
@@ -92,11 +96,11 @@ impl BodyDecoder {
         matches!(self.state, State::Done)
     }
 
-    /// Bytes of a [`BodyFraming::Length`] body that are still to come; `None` for other framings.
+    /// Bytes of a body of known length that are still to come; `None` for other framings.
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
             State::Done => Some(0),
-            State::Length(left) => Some(left),
+            State::Length(left) | State::Counted(left, _) => Some(left),
             State::Chunked(_) | State::UntilClose => None,
         }
     }
@@ -122,7 +126,12 @@ impl BodyDecoder {
                 }
                 Ok(Decoded { consumed: taken, data: 0..taken, done })
             }
-            State::Chunked(chunks) => {
+            State::Counted(left @ 1.., _) => {
+                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+                *left -= taken as u64;
+                Ok(Decoded { consumed: taken, data: 0..taken, done: false })
+            }
+            State::Counted(_, chunks) | State::Chunked(chunks) => {
                 let mut consumed = 0;
                 loop {
                     let rest = input.get(consumed..).unwrap_or_default();
@@ -154,7 +163,7 @@ impl BodyDecoder {
                 self.state = State::Done;
                 Ok(())
             }
-            State::Length(_) | State::Chunked(_) => Err(BodyError::Truncated),
+            State::Length(_) | State::Counted(..) | State::Chunked(_) => Err(BodyError::Truncated),
         }
     }
 }

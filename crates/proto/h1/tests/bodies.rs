@@ -193,6 +193,17 @@ fn lengths_end_where_they_say() {
 }
 
 #[test]
+fn a_counted_body_has_the_end_of_a_chunked_one() {
+    let framing = BodyFraming::Length(11).over_http2();
+    every_cut(b"hello world0\r\nx-sum: 7\r\n\r\nGET /", |pieces| {
+        assert_eq!(decode(framing, pieces), Ok((b"hello world".to_vec(), "|x-sum: 7".to_owned(), 26)));
+    });
+    assert_eq!(decode(framing, &[b"hello world"]), Err(BodyError::Truncated));
+    assert_eq!(decode(framing, &[b"hello world!\r\n"]), Err(BodyError::InvalidChunk));
+    assert_eq!(BodyFraming::Length(0).over_http2(), BodyFraming::Length(0), "it has an end already");
+}
+
+#[test]
 fn a_length_body_takes_one_call_per_buffer() {
     let mut decoder = BodyDecoder::new(BodyFraming::Length(1 << 40), HeadLimits::default());
     let buffer = vec![0; 1 << 16];

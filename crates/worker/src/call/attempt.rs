@@ -126,8 +126,8 @@ impl<'a> Attempt<'a> {
             given_up: false,
             chunked,
             promised: match in_pieces {
-                Some(BodyFraming::Length(length)) => Some(length),
-                _ => None,
+                Some(framing) => framing.length(),
+                None => None,
             },
             fed: false,
             complete: in_pieces.is_none(),
@@ -280,7 +280,10 @@ impl<'a> Attempt<'a> {
             let rules = ResponseRules { limits };
             return match parse_response(upstream.input.bytes(), asked, &rules, &mut self.scan, &mut self.head) {
                 ResponseParse::Partial => Ok(false),
-                ResponseParse::Complete { consumed, facts } => {
+                ResponseParse::Complete { consumed, mut facts } => {
+                    if let Io::Http2(stream) = &upstream.io {
+                        facts.framing = stream.framed(facts.framing);
+                    }
                     upstream.input.consume(consumed, buffers);
                     if facts.tunnel {
                         return Err(self.broken());

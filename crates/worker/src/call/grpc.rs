@@ -390,7 +390,10 @@ impl Exchange<'_> {
             let rules = ResponseRules { limits };
             return match parse_response(upstream.input.bytes(), asked, &rules, &mut self.scan, &mut self.head) {
                 ResponseParse::Partial => Ok(false),
-                ResponseParse::Complete { consumed, facts } => {
+                ResponseParse::Complete { consumed, mut facts } => {
+                    if let Io::Http2(stream) = &upstream.io {
+                        facts.framing = stream.framed(facts.framing);
+                    }
                     upstream.input.consume(consumed, buffers);
                     if !facts.interim {
                         self.judge()?;

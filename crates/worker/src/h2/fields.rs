@@ -20,7 +20,7 @@ pub(super) fn response(
         BodyFraming::None => keep_length,
         framing => says_length(&head.fields, framing),
     };
-    let length_follows = !own_length && matches!(framing, BodyFraming::Length(_));
+    let length_follows = !own_length && framing.length().is_some();
     let more = usize::from(server.is_some()) + usize::from(length_follows);
     let mut map = map_of(&head.fields, more, |id| match id {
         HeaderId::Server => server.is_none(),
@@ -40,8 +40,8 @@ pub(super) fn response(
         map.insert(SERVER, value);
     }
     match framing {
-        BodyFraming::Length(_) if own_length => {}
-        BodyFraming::Length(length) => {
+        BodyFraming::Length(_) | BodyFraming::Counted(_) if own_length => {}
+        BodyFraming::Length(length) | BodyFraming::Counted(length) => {
             map.insert(CONTENT_LENGTH, length.into());
         }
         // What HTTP/1 needs to say where a bodyless answer ends, HTTP/2 says by itself.
@@ -55,7 +55,7 @@ pub(super) fn response(
 
 /// The only length among `fields` is that of `framing`.
 fn says_length(fields: &Fields, framing: BodyFraming) -> bool {
-    let BodyFraming::Length(length) = framing else { return false };
+    let Some(length) = framing.length() else { return false };
     let mut said = fields.get_all(HeaderId::ContentLength);
     said.next() == Some(Decimal::new(length).as_bytes()) && said.next().is_none()
 }
@@ -66,7 +66,7 @@ fn says_length(fields: &Fields, framing: BodyFraming) -> bool {
 /// `InvalidInput` when path or authority have no form in HTTP/2.
 pub(super) fn request(head: &RequestHead, framing: BodyFraming, upgrade: Option<&[u8]>) -> io::Result<Request<()>> {
     let mut map = map_of(&head.fields, 2, |id| !matches!(id, HeaderId::Host | HeaderId::ContentLength));
-    if let BodyFraming::Length(length) = framing {
+    if let Some(length) = framing.length() {
         map.insert(CONTENT_LENGTH, length.into());
     }
     // gRPC asks whether its trailers come through (RFC 9110 section 10.1.4): here they do.

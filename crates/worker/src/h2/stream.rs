@@ -92,6 +92,11 @@ impl Stream {
         Stream { recv: Some(recv), reading, refused, ended, meter, ..Stream::new(Peer::Client(respond)) }
     }
 
+    /// How the body comes whose framing, by the head that was read from here, is `framing`.
+    pub(crate) fn framed(&self, framing: BodyFraming) -> BodyFraming {
+        if self.reading == Reading::Counted { framing.over_http2() } else { framing }
+    }
+
     /// Why the request is refused although its head could be read.
     pub(crate) fn take_refusal(&mut self) -> Option<Reject> {
         self.refused.take()
@@ -172,6 +177,8 @@ impl Stream {
     fn promise(&mut self, framing: BodyFraming, ended: bool) {
         self.promised = match framing {
             BodyFraming::Length(length) => Some(length),
+            // Trailers may follow.
+            BodyFraming::Counted(_) => None,
             BodyFraming::None | BodyFraming::Chunked | BodyFraming::UntilClose => None,
         };
         self.finished = ended;
@@ -292,7 +299,7 @@ impl Stream {
             if self.ended {
                 return match self.reading {
                     Reading::Tunnel => Poll::Ready(Ok(0)),
-                    Reading::Plain | Reading::Chunked => self.poll_gone(cx).map(Err),
+                    Reading::Plain | Reading::Counted | Reading::Chunked => self.poll_gone(cx).map(Err),
                 };
             }
             let Some(recv) = &mut self.recv else {
@@ -309,7 +316,7 @@ impl Stream {
                     };
                     self.ended = true;
                     match self.reading {
-                        Reading::Chunked => text::write_end(trailers.as_ref(), &mut self.words),
+                        Reading::Counted | Reading::Chunked => text::write_end(trailers.as_ref(), &mut self.words),
                         Reading::Tunnel => self.trailers = trailers.map(Box::new),
                         Reading::Plain => {}
                     }
@@ -345,7 +352,7 @@ impl Stream {
         if self.ended {
             return match self.reading {
                 Reading::Tunnel => Poll::Ready(Ok(())),
-                Reading::Plain | Reading::Chunked => self.poll_gone(cx).map(|_| Ok(())),
+                Reading::Plain | Reading::Counted | Reading::Chunked => self.poll_gone(cx).map(|_| Ok(())),
             };
         }
         let Some(recv) = &mut self.recv else { return self.poll_answer(cx) };

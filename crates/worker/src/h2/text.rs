@@ -1,7 +1,7 @@
 //! Heads of HTTP/2 as the heads of HTTP/1 that they mean (RFC 9113 section 8.3, RFC 9112 sections 3 and 4).
 
 use h2::ext::Protocol;
-use http::header::{CONTENT_LENGTH, COOKIE, HOST, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, response};
 use postrider_http::{Reject, is_token};
@@ -17,8 +17,10 @@ const BAD_PROTOCOL: Reject = Reject::new(400, "http2_extended_connect_invalid");
 /// How what follows a head is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// As it is, up to the length that the head gave.
+    /// As it is, up to the length that the head gave: there is nothing behind it.
     Plain,
+    /// As it is, and behind it the end of a chunked body: trailers may be there ([`postrider_http::BodyFraming::Counted`]).
+    Counted,
     Chunked,
     /// It is no body: a tunnel may begin, and either side ends on its own.
     Tunnel,
@@ -84,6 +86,7 @@ pub(super) fn write_request(
     Ok(match (tunnel, chunked) {
         (true, _) => Reading::Tunnel,
         (false, true) => Reading::Chunked,
+        (false, false) if !ended && has_bytes(&parts.headers) => Reading::Counted,
         (false, false) => Reading::Plain,
     })
 }
@@ -133,10 +136,13 @@ pub(super) fn write_response(
         }
     }
     write_status(parts.status, out);
-    write_fields(&parts.headers, false, out);
     // RFC 9112 section 6.3: the reader knows by itself that these have no body.
     let known = question == Question::Head || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let open = !known && !parts.headers.contains_key(CONTENT_LENGTH);
+    let has_bytes = has_bytes(&parts.headers);
+    // One of no bytes that goes on has trailers, which its length leaves no place for.
+    let is_empty = !known && !ended && !has_bytes && parts.headers.contains_key(CONTENT_LENGTH);
+    write_fields_but(&parts.headers, is_empty.then_some(&CONTENT_LENGTH), out);
+    let open = !known && (is_empty || !parts.headers.contains_key(CONTENT_LENGTH));
     if open && ended {
         // Else it would wait for the end of the connection.
         out.extend_from_slice(b"content-length: 0\r\n");
@@ -144,7 +150,16 @@ pub(super) fn write_response(
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
     out.extend_from_slice(b"\r\n");
-    if open && !ended { Reading::Chunked } else { Reading::Plain }
+    match open && !ended {
+        true => Reading::Chunked,
+        false if !ended && !known && has_bytes => Reading::Counted,
+        false => Reading::Plain,
+    }
+}
+
+/// Its length says that there is a body. Which of several lengths counts is found when the head is read.
+fn has_bytes(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes().iter().any(|digit| *digit != b'0'))
 }
 
 /// The upstream agreed to an upgrade.
@@ -179,8 +194,12 @@ pub(super) fn write_end(trailers: Option<&HeaderMap>, out: &mut Vec<u8>) {
 }
 
 fn write_fields(fields: &HeaderMap, host_is_written: bool, out: &mut Vec<u8>) {
+    write_fields_but(fields, host_is_written.then_some(&HOST), out);
+}
+
+fn write_fields_but(fields: &HeaderMap, left_out: Option<&HeaderName>, out: &mut Vec<u8>) {
     for (name, value) in fields {
-        if *name != COOKIE && !(host_is_written && *name == HOST) {
+        if *name != COOKIE && Some(name) != left_out {
             write_line(name.as_str().as_bytes(), value.as_bytes(), out);
         }
     }

@@ -224,6 +224,7 @@ impl Exchange {
     #[cold]
     pub(crate) fn begin_stream(&mut self, stream: &mut Stream) {
         self.request.set_version(Version::Http2);
+        self.facts.framing = stream.framed(self.facts.framing);
         if let Some(reject) = stream.take_refusal() {
             self.refuse(reject);
         }

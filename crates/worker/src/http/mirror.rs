@@ -1,6 +1,6 @@
 //! Copies of requests: they go to another cluster, and the request itself never waits for them.
 
-use postrider_http::{HeaderId, Method, RequestHead, split_port};
+use postrider_http::{BodyFraming, HeaderId, Method, RequestHead, split_port};
 use postrider_model::{Forward, Mirror, MirrorTarget};
 
 use super::exchange::Exchange;
@@ -52,7 +52,9 @@ impl Exchange {
         let timeout = forward.timeout.filter(|timeout| !timeout.is_zero());
         let logs_tries = matches!(&connection.chain.handler, Handler::Http(http) if http.logs_tries);
         let record = logs_tries.then(|| CopyRecord::new(&connection.chain, worker, &cluster));
-        let copied = Copied { framing: self.request_framing, feed, record };
+        // Copies have no trailers.
+        let framing = self.request_framing.length().map_or(self.request_framing, BodyFraming::Length);
+        let copied = Copied { framing, feed, record };
         call::mirror(worker.clone(), cluster, head, copied, timeout);
         Some(feeder)
     }

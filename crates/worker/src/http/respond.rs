@@ -107,7 +107,7 @@ impl Exchange {
         let (from, pass) = (self.response_facts.framing, &mut self.response_pass);
         let wanted = |hook| pass.is_wanted(Side::Response, filters, hook);
         let body_wanted = wanted(Hook::Body);
-        let looked_at = body_wanted || from == BodyFraming::Chunked && wanted(Hook::Trailers);
+        let looked_at = body_wanted || from.may_have_trailers() && wanted(Hook::Trailers);
         let version = self.request.version();
         let streamed = streamed_for(version);
         let looked_at = looked_at || self.attempts.as_ref().is_some_and(|attempts| attempts.answer_is_fed());
@@ -121,10 +121,10 @@ impl Exchange {
             {
                 from
             }
-            (_, Some(length)) => BodyFraming::Length(length),
-            (BodyFraming::Length(came), None) => {
+            (from, Some(length)) => from.with_length(length),
+            (BodyFraming::Length(came) | BodyFraming::Counted(came), None) => {
                 let length = pass.declared_length(Side::Response, filters, came, &self.response.fields);
-                length.map_or(streamed, BodyFraming::Length)
+                length.map_or(streamed, |length| from.with_length(length))
             }
             (_, None) => streamed,
         };

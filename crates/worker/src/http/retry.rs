@@ -62,7 +62,7 @@ impl Exchange {
             && !matches!(self.upload, Transfer::Filtered { .. })
         {
             // Read piece by piece, so that the pieces can be kept.
-            self.upload = Transfer::filtered(self.facts.framing, http.model.http1.enable_trailers);
+            self.upload = self.filtered_upload(http);
         }
         self.attempts = Some(attempts);
         self.begin_record(&connection.worker, http);
@@ -73,7 +73,7 @@ impl Exchange {
     fn doubt_length(&mut self) {
         let Some(filters) = self.filters.as_ref().filter(|filters| filters.hooks.declares_length) else { return };
         let is_word = self.request_pass.whole(super::passage::Side::Request, filters, false).is_none();
-        if is_word && matches!(self.request_framing, BodyFraming::Length(_)) {
+        if is_word && self.request_framing.length().is_some() {
             self.request_framing = BodyFraming::Chunked;
             self.upload.leave_as(BodyFraming::Chunked);
         }

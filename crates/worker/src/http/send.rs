@@ -179,23 +179,23 @@ impl Exchange {
         let (from, pass) = (self.facts.framing, &mut self.request_pass);
         let wanted = |hook| pass.is_wanted(Side::Request, filters, hook);
         let body_wanted = wanted(Hook::Body);
-        let looked_at = body_wanted || from == BodyFraming::Chunked && wanted(Hook::Trailers);
+        let looked_at = body_wanted || from.may_have_trailers() && wanted(Hook::Trailers);
         if !(pass.has_begun() || from.has_body() && looked_at) {
             return false;
         }
         self.request_framing = match (from, pass.whole(Side::Request, filters, false)) {
             (BodyFraming::Chunked, Some(_)) if !pass.is_changed() => from,
             (BodyFraming::None, Some(0)) => from,
-            (_, Some(length)) => BodyFraming::Length(length),
-            (BodyFraming::Length(came), None) => {
+            (from, Some(length)) => from.with_length(length),
+            (BodyFraming::Length(came) | BodyFraming::Counted(came), None) => {
                 let length = pass.declared_length(Side::Request, filters, came, &self.request.fields);
-                length.map_or(BodyFraming::Chunked, BodyFraming::Length)
+                length.map_or(BodyFraming::Chunked, |length| from.with_length(length))
             }
             (_, None) => BodyFraming::Chunked,
         };
         pass.open = true;
         if !matches!(self.upload, Transfer::Filtered { .. }) {
-            self.upload = Transfer::filtered(from, http.model.http1.enable_trailers);
+            self.upload = self.filtered_upload(http);
         }
         self.upload.leave_as(self.request_framing);
         true
@@ -242,6 +242,9 @@ impl Exchange {
         if self.request_framing == BodyFraming::Chunked {
             // The stream itself says where the body ends.
             self.request_framing = BodyFraming::UntilClose;
+            self.upload.leave_plain(self.facts.framing);
+        } else if self.request_framing.may_have_trailers() && !matches!(self.upload, Transfer::Filtered { .. }) {
+            // They have a place there.
             self.upload.leave_plain(self.facts.framing);
         }
         let sent = match &mut upstream.io {
@@ -315,10 +318,21 @@ impl Exchange {
         }
     }
 
+    /// The request's body as filters see it, or what is kept for another try. Clients of HTTP/2 may always have trailers, which an
+    /// upstream of HTTP/1 gets where that is wanted.
+    pub(super) fn filtered_upload(&self, http: &Http) -> Transfer {
+        let in_chunks = http.model.http1.enable_trailers;
+        let upload = Transfer::filtered(
+            self.facts.framing,
+            in_chunks || self.request.version() == postrider_http::Version::Http2,
+        );
+        if in_chunks { upload } else { upload.without_trailers_in_chunks() }
+    }
+
     /// Puts what is here of the request's body in front of the filters.
     pub(super) fn read_request_body(&mut self, connection: &mut Connection, http: &Http) -> Result<(), End> {
         if !matches!(self.upload, Transfer::Filtered { .. } | Transfer::Done) {
-            self.upload = Transfer::filtered(self.facts.framing, http.model.http1.enable_trailers);
+            self.upload = self.filtered_upload(http);
         }
         let (input, buffers) = (&mut connection.input, &connection.worker.buffers);
         match self.upload.read(input, &mut self.request_pass.held, &mut self.request_trailers, buffers, false) {

@@ -28,6 +28,8 @@ pub(crate) enum Transfer {
         decoder: BodyDecoder,
         chunked: bool,
         keep_trailers: bool,
+        /// Those that are kept leave a chunked body, too.
+        chunk_trailers: bool,
         /// What the head promises that still has to leave.
         promised: Option<u64>,
     },
@@ -53,7 +55,9 @@ impl Transfer {
             (BodyFraming::Chunked, BodyFraming::Chunked) => {
                 Transfer::Chunks { relay: ChunkedRelay::new(limits), keep_trailers }
             }
-            (from, to) if from == to => Transfer::Raw(BodyDecoder::new(from, limits)),
+            (from, to) if from == to && !matches!(from, BodyFraming::Counted(_)) => {
+                Transfer::Raw(BodyDecoder::new(from, limits))
+            }
             (from, to) => Transfer::Pieces {
                 decoder: BodyDecoder::new(from, limits),
                 chunked: to == BodyFraming::Chunked,
@@ -65,7 +69,15 @@ impl Transfer {
     /// A body that filters see; how it leaves is known later.
     pub(crate) fn filtered(from: BodyFraming, keep_trailers: bool) -> Transfer {
         let decoder = BodyDecoder::new(from, HeadLimits::default());
-        Transfer::Filtered { decoder, chunked: false, keep_trailers, promised: None }
+        Transfer::Filtered { decoder, chunked: false, keep_trailers, chunk_trailers: true, promised: None }
+    }
+
+    /// The same, but where it leaves in chunks its trailers are for the filters alone.
+    pub(crate) fn without_trailers_in_chunks(mut self) -> Transfer {
+        if let Transfer::Filtered { chunk_trailers, .. } = &mut self {
+            *chunk_trailers = false;
+        }
+        self
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -99,7 +111,7 @@ impl Transfer {
         if let Transfer::Filtered { chunked, promised, .. } = self {
             *chunked = to == BodyFraming::Chunked;
             *promised = match to {
-                BodyFraming::Length(length) => Some(length),
+                BodyFraming::Length(length) | BodyFraming::Counted(length) => Some(length),
                 BodyFraming::None | BodyFraming::Chunked | BodyFraming::UntilClose => None,
             };
         }
@@ -166,8 +178,8 @@ impl Transfer {
 
     /// The last piece and the trailers passed the filters.
     pub(crate) fn finish(&mut self, trailers: &mut Fields, out: &mut Outbox) {
-        if let Transfer::Filtered { chunked, keep_trailers, .. } = self {
-            finish(*chunked, *keep_trailers, trailers, &mut out.bytes);
+        if let Transfer::Filtered { chunked, keep_trailers, chunk_trailers, .. } = self {
+            finish(*chunked, *keep_trailers && (*chunk_trailers || !*chunked), trailers, &mut out.bytes);
         }
         *self = Transfer::Done;
     }

@@ -86,15 +86,19 @@ impl Upside {
             Side::Response => &self.response_pass,
         };
         let wanted = |hook| pass.is_wanted(side, filters, hook);
-        let looked_at = wanted(Hook::Body) || from == BodyFraming::Chunked && wanted(Hook::Trailers);
+        let looked_at = wanted(Hook::Body) || from.may_have_trailers() && wanted(Hook::Trailers);
         if !(pass.has_begun() || from.has_body() && looked_at) {
             return None;
         }
         Some(match (from, pass.whole(side, filters, no_trailers)) {
             (BodyFraming::Chunked, Some(_)) if !pass.is_changed() => from,
             (BodyFraming::None, Some(0)) => from,
-            (_, Some(length)) => BodyFraming::Length(length),
-            (BodyFraming::Length(_), None) if !pass.is_changeable(side, filters) && !pass.is_changed() => from,
+            (from, Some(length)) => from.with_length(length),
+            (BodyFraming::Length(_) | BodyFraming::Counted(_), None)
+                if !pass.is_changeable(side, filters) && !pass.is_changed() =>
+            {
+                from
+            }
             (BodyFraming::UntilClose, None) => from,
             (_, None) => BodyFraming::Chunked,
         })

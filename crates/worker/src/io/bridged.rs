@@ -95,7 +95,7 @@ impl Bridged {
     /// The request, whose body of this framing is written as it is.
     pub(crate) fn ask(&mut self, head: &RequestHead, framing: BodyFraming, facts: &BridgeFacts<'_>) {
         let end = matches!(framing, BodyFraming::None | BodyFraming::Length(0));
-        if let BodyFraming::Length(length) = framing {
+        if let Some(length) = framing.length() {
             self.promised = Some(length);
         }
         self.request_over = end;
@@ -181,7 +181,9 @@ impl Bridged {
         });
         match framing {
             BodyFraming::None => {}
-            BodyFraming::Length(_) | BodyFraming::UntilClose => self.answer.extend_from_slice(data),
+            BodyFraming::Length(_) | BodyFraming::Counted(_) | BodyFraming::UntilClose => {
+                self.answer.extend_from_slice(data)
+            }
             BodyFraming::Chunked => {
                 if !data.is_empty() {
                     write_chunk(data, &mut self.answer);
