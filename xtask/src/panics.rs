@@ -23,6 +23,7 @@ const DATA_PATH: &[&str] = &[
     "filter-golang",
     "filter-lua",
     "filter-module",
+    "filter-trial",
     "filter-wasm",
     "telemetry",
     "sys",

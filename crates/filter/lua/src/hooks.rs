@@ -5,11 +5,11 @@ use std::rc::Rc;
 use postrider_filter_api::plugin::OnError;
 use postrider_filter_api::{Action, Filter, Hooks, LocalReply, Moment, State, Stream, StreamInfo};
 use postrider_filter_plugin::stat::route as account;
+use postrider_filter_trial::observe::{self, Event as Seen};
 use postrider_telemetry::log::Level;
 
 use crate::abi::{Scratch, Side, Turn};
 use crate::machine::{EntryPoint, Hook, Machine};
-use crate::observe::{self, Event as Seen};
 use crate::plugin::{Plugin, stat};
 use crate::program::Dialect;
 use crate::script::{Running, Script, Wait};
@@ -467,7 +467,7 @@ impl Entry<'_, '_> {
         let took = self.stream.host.now().saturating_duration_since(measure.began);
         if observe::is_on() {
             let in_body_hook = self.script.half(self.side).in_body_hook;
-            observe::note(Seen::Ran { side: self.side, in_body_hook, took, memory: machine.vm.memory() });
+            observe::note(Seen::Ran { side: self.side.into(), in_body_hook, took, memory: machine.vm.memory() });
         }
         let Some(worker) = &self.plugin.worker else { return };
         if let Some(bytes) = machine.memory_to_tell() {

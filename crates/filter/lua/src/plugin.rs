@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{Host, Moment};
 use postrider_filter_plugin::{Account, Circuit, Metrics};
+use postrider_filter_trial::observe::{self, Event};
 use postrider_telemetry::log::{Component, Level};
 use postrider_telemetry::{Block, WorkerStats};
 
@@ -17,7 +18,6 @@ use crate::abi::{Scratch, Turn};
 use crate::file_log::FileLog;
 use crate::last_error::LastError;
 use crate::machine::Machine;
-use crate::observe::{self, Event};
 use crate::pool;
 use crate::program::{Dialect, Program};
 use crate::script::Script;

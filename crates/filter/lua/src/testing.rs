@@ -1,15 +1,39 @@
 //! A script on a stream without a proxy around it: the tool's driver, in the words of tests.
 
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
 use postrider_filter_api::fake::{FakeHost, FakeStream};
-use postrider_filter_api::{Answer, Call, CallFailure, ConfigError, Place, Registry, ScopedConfigs};
+use postrider_filter_api::{Answer, Call, CallFailure, ConfigError, Filter, Place, Registry, ScopedConfigs};
 use postrider_model::Value;
 use postrider_telemetry::Registry as Stats;
 use postrider_telemetry::stats::Distribution;
 
-use crate::tool::Side;
-pub(crate) use crate::tool::{Driver as Trial, Outcome};
+pub(crate) use postrider_filter_trial::Outcome;
+use postrider_filter_trial::{Driver, Side};
+
+/// The driver with more words.
+pub(crate) struct Trial(pub(crate) Driver);
+
+impl Deref for Trial {
+    type Target = Driver;
+
+    fn deref(&self) -> &Driver {
+        &self.0
+    }
+}
+
+impl DerefMut for Trial {
+    fn deref_mut(&mut self) -> &mut Driver {
+        &mut self.0
+    }
+}
 
 impl Trial {
+    pub(crate) fn around(filter: Rc<dyn Filter>, stats: Stats, stream: FakeStream) -> Trial {
+        Trial(Driver::around(filter, stats, stream))
+    }
+
     /// A filter with `config` (JSON) of type `kind`, and an override of `route_kind` on its route.
     pub(crate) fn new(kind: &str, config: &str, route: Option<(&str, &str)>) -> Result<Trial, ConfigError> {
         let mut registry = Registry::default();

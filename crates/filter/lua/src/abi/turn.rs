@@ -21,6 +21,15 @@ pub(crate) enum Side {
     Response,
 }
 
+impl From<Side> for postrider_filter_trial::Side {
+    fn from(side: Side) -> postrider_filter_trial::Side {
+        match side {
+            Side::Request => postrider_filter_trial::Side::Request,
+            Side::Response => postrider_filter_trial::Side::Response,
+        }
+    }
+}
+
 /// `pr_ctx`: what a script may read without a call. One per machine.
 #[repr(C)]
 #[derive(Debug, Default)]

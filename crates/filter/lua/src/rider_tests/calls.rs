@@ -87,19 +87,19 @@ fn calls_follow_each_other_and_a_body_can_be_waited_for_between_them() {
              req.set_header('x-out', one .. two .. three)"
         ),
     )]));
-    let state = &mut trial.state;
-    let filter = trial.filter.clone();
-    let action = trial.stream.with(|stream| filter.on_request_headers(state, stream, false));
+    let state = &mut trial.0.state;
+    let filter = trial.0.filter.clone();
+    let action = trial.0.stream.with(|stream| filter.on_request_headers(state, stream, false));
     assert!(matches!(action, Action::Pause));
-    assert_eq!(trial.stream.host.calls.borrow().front().unwrap().timeout, None, "0 is no timeout");
-    trial.stream.host.answer(Ok(answer(200, &[], "1")));
-    let action = trial.stream.with(|stream| filter.on_request_resumed(state, stream));
+    assert_eq!(trial.0.stream.host.calls.borrow().front().unwrap().timeout, None, "0 is no timeout");
+    trial.0.stream.host.answer(Ok(answer(200, &[], "1")));
+    let action = trial.0.stream.with(|stream| filter.on_request_resumed(state, stream));
     assert!(matches!(action, Action::Buffer), "{action:?}");
-    trial.stream.request_body.push(b"xyz");
-    let action = trial.stream.with(|stream| filter.on_request_body(state, stream, true));
+    trial.0.stream.request_body.push(b"xyz");
+    let action = trial.0.stream.with(|stream| filter.on_request_body(state, stream, true));
     assert!(matches!(action, Action::Pause), "{action:?}");
-    assert_eq!(trial.stream.host.calls.borrow().front().unwrap().body, b"xy");
-    trial.stream.host.answer(Ok(answer(200, &[], "2")));
+    assert_eq!(trial.0.stream.host.calls.borrow().front().unwrap().body, b"xy");
+    trial.0.stream.host.answer(Ok(answer(200, &[], "2")));
     assert_eq!(trial.resume(true), Outcome::Paused);
     trial.stream.host.answer(Ok(answer(200, &[], "3")));
     assert_eq!(trial.resume(true), Outcome::Passed);
@@ -146,7 +146,7 @@ fn an_answer_of_the_plugins_own_can_be_given_in_every_request_hook() {
         v2(&[("request_header", &format!("pcall(function() {respond} end)"))]),
     ];
     for script in scripts {
-        let mut trial = Trial::rider(&script);
+        let mut trial = Trial::rider(&script).0;
         let (filter, state) = (trial.filter.clone(), &mut trial.state);
         let mut action = trial.stream.with(|stream| filter.on_request_headers(state, stream, false));
         if !matches!(action, Action::Respond(_)) {

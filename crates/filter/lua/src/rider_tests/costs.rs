@@ -116,7 +116,7 @@ fn rider_costs() {
     }
     // The map alone: what the same reads and edits cost without a script.
     let names: Vec<String> = (1..=20).map(|i| format!("test{i}")).collect();
-    let mut fields = trial(&v2(&[]), true).stream.request.fields;
+    let mut fields = trial(&v2(&[]), true).0.stream.request.fields;
     let native = |name: &str, work: &mut dyn FnMut()| {
         let round = |work: &mut dyn FnMut()| {
             let began = Instant::now();

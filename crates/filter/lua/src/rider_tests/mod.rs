@@ -65,29 +65,29 @@ impl Trial {
     }
 
     fn response_trailers(&mut self) -> Outcome {
-        let (filter, state) = (self.filter.clone(), &mut self.state);
-        let action = self.stream.with(|stream| filter.on_response_trailers(state, stream));
+        let (filter, state) = (self.filter.clone(), &mut self.0.state);
+        let action = self.0.stream.with(|stream| filter.on_response_trailers(state, stream));
         self.outcome(action)
     }
 
     /// Shows pieces of a body that does not end with them.
     fn request_so_far(&mut self, pieces: &[&str]) {
-        let (filter, state) = (self.filter.clone(), &mut self.state);
-        self.stream.with(|stream| filter.on_request_headers(state, stream, false));
+        let (filter, state) = (self.filter.clone(), &mut self.0.state);
+        self.0.stream.with(|stream| filter.on_request_headers(state, stream, false));
         for piece in pieces {
             self.stream.request_body.push(piece.as_bytes());
-            let (filter, state) = (self.filter.clone(), &mut self.state);
-            self.stream.with(|stream| filter.on_request_body(state, stream, false));
+            let (filter, state) = (self.filter.clone(), &mut self.0.state);
+            self.0.stream.with(|stream| filter.on_request_body(state, stream, false));
         }
     }
 
     fn response_so_far(&mut self, pieces: &[&str]) {
-        let (filter, state) = (self.filter.clone(), &mut self.state);
-        self.stream.with(|stream| filter.on_response_headers(state, stream, false));
+        let (filter, state) = (self.filter.clone(), &mut self.0.state);
+        self.0.stream.with(|stream| filter.on_response_headers(state, stream, false));
         for piece in pieces {
             self.stream.response_body.push(piece.as_bytes());
-            let (filter, state) = (self.filter.clone(), &mut self.state);
-            self.stream.with(|stream| filter.on_response_body(state, stream, false));
+            let (filter, state) = (self.filter.clone(), &mut self.0.state);
+            self.0.stream.with(|stream| filter.on_response_body(state, stream, false));
         }
     }
 

@@ -90,13 +90,13 @@ fn run(mut trial: Trial, request: &[&str], response: &[&str]) -> Seen {
     let outcome = trial.request(request);
     let request = trial.calls(outcome, true, origin);
     trial.stream.response.set_status(200);
-    if let Some(LocalReply { status, headers, body, .. }) = &trial.reply {
-        trial.stream.response.set_status(*status);
+    if let Some(LocalReply { status, headers, body, .. }) = &trial.0.reply {
+        trial.0.stream.response.set_status(*status);
         // The proxy adds these to an answer that has none.
-        trial.stream.response.fields.append_name(b"content-type", b"text/plain").unwrap();
-        trial.stream.response.fields.append_name(b"content-length", body.len().to_string().as_bytes()).unwrap();
+        trial.0.stream.response.fields.append_name(b"content-type", b"text/plain").unwrap();
+        trial.0.stream.response.fields.append_name(b"content-length", body.len().to_string().as_bytes()).unwrap();
         for (name, value) in headers {
-            trial.stream.response.fields.append_name(name.as_bytes(), value).unwrap();
+            trial.0.stream.response.fields.append_name(name.as_bytes(), value).unwrap();
         }
     }
     let outcome = trial.response(response);
@@ -395,7 +395,7 @@ fn an_answer_passes_the_functions_for_responses() {
         &[("seen", "403"), ("respond", "error lua:18: respond not currently supported in the response path")],
     );
     assert_eq!(seen.request, Outcome::Answered(403, "denied".to_owned()));
-    let reply = seen.trial.reply.unwrap();
+    let reply = seen.trial.0.reply.unwrap();
     assert_eq!(reply.details, "lua_response");
     let mut fields: Vec<String> =
         reply.headers.iter().map(|(n, v)| format!("{n}={}", String::from_utf8_lossy(v))).collect();

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use postrider_filter_plugin::json::from_json;
+use postrider_filter_trial::observe::Watch;
+use postrider_filter_trial::{Canned, CannedOutcome, Change, Exchange, Head, Loaded, Report, Request, Response};
 use postrider_model::Value;
 use serde_json::Value as Json;
 
 use super::lua_text::Table;
-use super::{
-    Canned, CannedOutcome, Change, Exchange, Head, Loaded, Plugin, Report, Request, Response, Runtime, coverage,
-};
-use crate::observe::Watch;
+use super::{Plugin, Runtime, coverage};
+use crate::observe::LineCounts;
 use crate::vm::{Argument, Fault, Ran, Ref, Vm};
 
 const SOURCE: &str = include_str!("test.lua");
@@ -172,7 +172,7 @@ fn run_file(file: &mut TestFile, rules: &Value) -> Result<(), String> {
     let code = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let executable = machine.executable(&path, &code).map_err(|fault| fault.to_string())?;
     let count: usize = machine.text(c"count").and_then(|count| count.parse().ok()).unwrap_or(0);
-    let watch = Watch::start(true);
+    let (_lines, watch) = (LineCounts::start(), Watch::start());
     for number in 1..=count {
         file.cases.push(machine.run_case(number, &plugin, &watch).map_err(|fault| fault.to_string())?);
     }

@@ -1,15 +1,10 @@
 //! A plugin's file, loaded as its configuration would load it.
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::sync::Arc;
 
-use postrider_filter_api::fake::{FakeHost, FakeStream};
-use postrider_filter_api::{ConfigError, Factory, Filter, Host, Place, Registry, ScopedConfigs};
+use postrider_filter_api::Registry;
+use postrider_filter_trial::{Loaded, RouteKind};
 use postrider_model::Value;
-use postrider_telemetry::{Registry as Stats, WorkerStats};
-
-use super::Driver;
 
 /// Whose functions a script uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,16 +25,6 @@ pub struct Plugin {
     pub config: Value,
     /// What it may do and use: the keys that the metadata of the node has for scripts of Envoy's own types.
     pub rules: Value,
-}
-
-/// A plugin with the machine that a worker would have.
-pub struct Loaded {
-    factory: Arc<dyn Factory>,
-    runtime: Runtime,
-    stats: Stats,
-    worker: WorkerStats,
-    /// Keeps the worker's plugin, and so its machine, from stream to stream.
-    _plain: Rc<dyn Filter>,
 }
 
 impl Runtime {
@@ -103,12 +88,13 @@ impl Plugin {
         let mut registry = Registry::default();
         crate::register(&mut registry);
         let (kind, value) = self.filter();
-        let built = registry.build(&self.name(), kind, &value);
-        let factory = built.ok_or_else(|| vec![format!("there is no filter {kind}")])?.map_err(lines)?;
-        let stats = Stats::new();
-        let worker = stats.worker(0);
-        let plain = factory.filter(&ScopedConfigs::default(), &place(&worker, &FakeHost::unwatched()));
-        Ok(Loaded { factory, runtime: self.runtime, stats, worker, _plain: plain })
+        let route = match self.runtime {
+            Runtime::Rider => RouteKind { kind: postrider_filter_plugin::ROUTE_KIND, field: "config" },
+            Runtime::EnvoyLua => {
+                RouteKind { kind: "envoy.extensions.filters.http.lua.v3.LuaPerRoute", field: "filter_context" }
+            }
+        };
+        Loaded::build(&registry, &self.name(), kind, &value, route)
     }
 
     /// What statistics and logs would call it.
@@ -169,26 +155,6 @@ impl Plugin {
     }
 }
 
-impl Loaded {
-    /// The filter of a route with this configuration, on a stream.
-    ///
-    /// # Errors
-    /// What is wrong with the configuration.
-    pub fn driver(&self, route_config: Option<&Value>, stream: FakeStream) -> Result<Driver, Vec<String>> {
-        let mut configs = ScopedConfigs::default();
-        if let Some(config) = route_config {
-            let (kind, field) = match self.runtime {
-                Runtime::Rider => (postrider_filter_plugin::ROUTE_KIND, "config"),
-                Runtime::EnvoyLua => ("envoy.extensions.filters.http.lua.v3.LuaPerRoute", "filter_context"),
-            };
-            let value = Value::Map(vec![(field.to_owned(), config.clone())]);
-            configs.route = Some(self.factory.route_config(kind, &value).map_err(lines)?);
-        }
-        let filter = self.factory.filter(&configs, &place(&self.worker, &FakeHost::unwatched()));
-        Ok(Driver::around(filter, self.stats.clone(), stream))
-    }
-}
-
 /// What a file is that holds code of another kind than scripts.
 fn compiled(source: &[u8]) -> Option<&'static str> {
     const KINDS: [(&[u8], &str); 3] = [
@@ -197,19 +163,6 @@ fn compiled(source: &[u8]) -> Option<&'static str> {
         (b"\x1bLJ", "compiled Lua, which no sandbox holds"),
     ];
     KINDS.into_iter().find(|(mark, _)| source.starts_with(mark)).map(|(_, what)| what)
-}
-
-fn place<'p>(worker: &'p WorkerStats, host: &'p Rc<dyn Host>) -> Place<'p> {
-    Place { stats: worker, stat_prefix: "plugin", worker: 0, buffer_limit: 0, host }
-}
-
-fn lines(errors: ConfigError) -> Vec<String> {
-    let line = |error: postrider_model::ValueError| match error.path.as_str() {
-        // The file is what was given: the place in a configuration that nobody wrote says nothing.
-        "" | "code" | "default_source_code" => error.message,
-        path => format!("{path}: {}", error.message),
-    };
-    errors.into_iter().map(line).collect()
 }
 
 #[cfg(test)]

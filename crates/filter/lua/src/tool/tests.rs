@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use postrider_filter_trial::{Exchange, Loaded, Request};
 use postrider_model::Value;
 
 use super::*;

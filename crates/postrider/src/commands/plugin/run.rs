@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use postrider_filter_lua::tool::{Canned, CannedOutcome, Exchange, Plugin, Request, Response, Runtime};
+use postrider_filter_lua::tool::{Plugin, Runtime};
 use postrider_filter_plugin::json::from_json_text;
+use postrider_filter_trial::{Canned, CannedOutcome, Exchange, Request, Response};
 use postrider_model::Value;
 
 use crate::exit::Exit;

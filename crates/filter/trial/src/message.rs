@@ -67,7 +67,7 @@ impl Head {
         names
     }
 
-    pub(super) fn of_request(head: &RequestHead) -> Head {
+    pub(crate) fn of_request(head: &RequestHead) -> Head {
         let pseudo = [
             (":method", head.method_bytes()),
             (":path", head.path()),
@@ -77,11 +77,11 @@ impl Head {
         Head::of(&pseudo, &head.fields)
     }
 
-    pub(super) fn of_response(head: &ResponseHead) -> Head {
+    pub(crate) fn of_response(head: &ResponseHead) -> Head {
         Head::of(&[(":status", head.status().to_string().as_bytes())], &head.fields)
     }
 
-    pub(super) fn of_fields(fields: &Fields) -> Head {
+    pub(crate) fn of_fields(fields: &Fields) -> Head {
         Head::of(&[], fields)
     }
 
@@ -101,7 +101,7 @@ impl Request {
     ///
     /// # Errors
     /// The part of it that no request can have.
-    pub(super) fn stream(&self) -> Result<FakeStream, String> {
+    pub(crate) fn stream(&self) -> Result<FakeStream, String> {
         let mut stream = FakeStream::new("GET", "/", &[]);
         let head = &mut stream.request;
         head.set_method(self.method.as_bytes()).map_err(|_| format!("`{}` is no method", self.method))?;
@@ -128,7 +128,7 @@ impl Response {
     ///
     /// # Errors
     /// The part of it that no response can have.
-    pub(super) fn fill(&self, stream: &mut FakeStream) -> Result<(), String> {
+    pub(crate) fn fill(&self, stream: &mut FakeStream) -> Result<(), String> {
         let head = &mut stream.response;
         head.clear();
         head.reply(self.status);

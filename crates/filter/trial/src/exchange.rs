@@ -8,10 +8,9 @@ use postrider_http::ResponseHead;
 use postrider_model::Value;
 use postrider_telemetry::log::Level;
 
-use super::report::{CallMade, Change, Fault, LogLine, Report, Step};
-use super::{Head, Loaded, Outcome, Request, Response, Side};
-use crate::abi;
 use crate::observe::{Event, Watch};
+use crate::report::{CallMade, Change, Fault, LogLine, Report, Step};
+use crate::{Driver, Head, Loaded, Outcome, Request, Response, Side};
 
 /// Calls that one stream may make: a plugin that calls in a loop has an end.
 const MAX_CALLS: usize = 1000;
@@ -53,10 +52,14 @@ impl Loaded {
     /// # Errors
     /// The exchange is none: a method, field or configuration that cannot be.
     pub fn run(&self, exchange: &Exchange) -> Result<Report, Vec<String>> {
-        self.run_watched(exchange, &Watch::start(false))
+        self.run_watched(exchange, &Watch::start())
     }
 
-    pub(super) fn run_watched(&self, exchange: &Exchange, watch: &Watch) -> Result<Report, Vec<String>> {
+    /// The same with eyes that stay open afterwards.
+    ///
+    /// # Errors
+    /// As [`Loaded::run`].
+    pub fn run_watched(&self, exchange: &Exchange, watch: &Watch) -> Result<Report, Vec<String>> {
         let one = |message| vec![message];
         let stream = exchange.request.stream().map_err(one)?;
         // What a response cannot be is told before anything runs.
@@ -118,7 +121,7 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    fn respond(&mut self, driver: &mut super::Driver, body: Vec<Vec<u8>>) {
+    fn respond(&mut self, driver: &mut Driver, body: Vec<Vec<u8>>) {
         driver.stream.info.status = driver.stream.response.status();
         let (before, body_before) = (Head::of_response(&driver.stream.response), body.concat());
         let outcome = driver.show(Side::Response, body);
@@ -139,7 +142,7 @@ impl Run<'_> {
     }
 
     /// Answers calls until the message has gone on.
-    fn go_on(&mut self, driver: &mut super::Driver, side: Side, mut outcome: Outcome) -> Outcome {
+    fn go_on(&mut self, driver: &mut Driver, side: Side, mut outcome: Outcome) -> Outcome {
         loop {
             self.collect();
             let answered = self.answer_calls(driver, side);
@@ -155,7 +158,7 @@ impl Run<'_> {
     }
 
     /// Answers every call that was made; whether there was one.
-    fn answer_calls(&mut self, driver: &super::Driver, side: Side) -> bool {
+    fn answer_calls(&mut self, driver: &Driver, side: Side) -> bool {
         let mut any = false;
         loop {
             let about =
@@ -201,10 +204,6 @@ impl Run<'_> {
                 Event::Log { level, text } => self.report.logs.push(LogLine { level, text }),
                 Event::Ran { side, in_body_hook, took, memory } => {
                     self.report.memory = memory;
-                    let side = match side {
-                        abi::Side::Request => Side::Request,
-                        abi::Side::Response => Side::Response,
-                    };
                     self.report.steps.push(Step { side, in_body_hook, took });
                 }
                 Event::Fault { text, traceback } => self.report.faults.push(Fault { text, traceback }),

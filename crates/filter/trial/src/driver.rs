@@ -15,7 +15,8 @@ use postrider_filter_api::{Action, Body, Filter, LocalReply, State};
 use postrider_http::{Decimal, Fields, HeaderId};
 use postrider_telemetry::Registry as Stats;
 
-use super::{Side, system_clock};
+use crate::Side;
+use crate::message::system_clock;
 
 /// A filter with its state on one stream.
 pub struct Driver {

@@ -8,7 +8,7 @@ use postrider_model::Value;
 use postrider_telemetry::log::Level;
 use serde_json::{Map, Value as Json, json};
 
-use super::{CannedOutcome, Head, Side};
+use crate::{CannedOutcome, Head, Side};
 
 /// Bytes of a body that the text shows.
 const SHOWN_BODY: usize = 400;
