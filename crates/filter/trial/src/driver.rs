@@ -4,6 +4,7 @@
 //!  head ── Continue ──> pieces one by one ── Done ──> the rest passes unseen
 //!    │ └── Buffer ────> all pieces so far, with each further one
 //!    ├──── Pause ─────> nothing, until `resume_side` asks what the paused hook's answer is now
+//!    ├──── Take ──────> pieces one by one, and what goes on is what the filter's flow lets go on
 //!    └──── Respond ───> an answer in the message's place
 //! ```
 
@@ -11,7 +12,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use postrider_filter_api::fake::FakeStream;
-use postrider_filter_api::{Action, Body, Filter, LocalReply, State};
+use postrider_filter_api::{Action, Body, Ended, Filter, Flow, LocalReply, State};
 use postrider_http::{Decimal, Fields, HeaderId};
 use postrider_telemetry::Registry as Stats;
 
@@ -57,6 +58,8 @@ struct Passage {
     is_streamed: bool,
     /// What is left is not all that comes.
     is_endless: bool,
+    /// The filter took it over.
+    is_taken: bool,
 }
 
 impl Passage {
@@ -116,6 +119,9 @@ impl Driver {
 
     /// Goes on after a pause.
     pub fn resume_side(&mut self, side: Side) -> Outcome {
+        if self.passage(side).is_taken {
+            return self.flow(side);
+        }
         let (filter, state) = (self.filter.clone(), &mut self.state);
         let action = self.stream.with(|stream| match side {
             Side::Request => filter.on_request_resumed(state, stream),
@@ -152,7 +158,11 @@ impl Driver {
     /// The stream is over, as the filter is told.
     pub fn finish(&mut self) {
         if self.filter.hooks().complete {
-            self.filter.on_complete(&mut self.state, &self.stream.info);
+            let FakeStream { request, response, request_trailers, response_trailers, info, route, weighted, .. } =
+                &self.stream;
+            let (route, weighted) = (route.as_ref(), *weighted);
+            let ended = Ended { request, response, request_trailers, response_trailers, info, route, weighted };
+            self.filter.on_ended(&mut self.state, &ended);
         }
         self.state = State::default();
     }
@@ -160,7 +170,11 @@ impl Driver {
     fn go_on(&mut self, side: Side, mut action: Action) -> Outcome {
         loop {
             match action {
-                // No script takes a message over.
+                Action::Take if !self.passage(side).is_at_end() => {
+                    self.passage(side).is_taken = true;
+                    return self.flow(side);
+                }
+                // No plugin asks for another answer, or for another beginning.
                 Action::Continue | Action::Take | Action::Detour(_) | Action::Anew(_) => self.pass_held(side),
                 Action::Done => {
                     self.pass_held(side);
@@ -168,11 +182,7 @@ impl Driver {
                 }
                 Action::Buffer => {}
                 Action::Pause | Action::Part(_) => return Outcome::Paused,
-                Action::Respond(reply) => {
-                    let outcome = Outcome::Answered(reply.status, String::from_utf8_lossy(&reply.body).into_owned());
-                    self.reply = Some(*reply);
-                    return outcome;
-                }
+                Action::Respond(reply) => return self.answered(*reply),
             }
             let Some(event) = self.passage(side).left.pop_front() else {
                 self.pass_held(side);
@@ -181,6 +191,53 @@ impl Driver {
             };
             action = self.show_next(side, event);
         }
+    }
+
+    /// Asks what goes on of a message that the filter took over, and shows it more as it wants more.
+    fn flow(&mut self, side: Side) -> Outcome {
+        loop {
+            self.body(side).clear();
+            let (filter, state) = (self.filter.clone(), &mut self.state);
+            let flow = self.stream.with(|stream| match side {
+                Side::Request => filter.on_request_flow(state, stream),
+                Side::Response => filter.on_response_flow(state, stream),
+            });
+            match flow {
+                Flow::Want => {
+                    // It wants more than there is.
+                    let Some(event) = self.passage(side).left.pop_front() else { return Outcome::Paused };
+                    if let Action::Respond(reply) = self.show_next(side, event) {
+                        return self.answered(*reply);
+                    }
+                }
+                Flow::Wait => return Outcome::Paused,
+                Flow::Head => {}
+                Flow::Piece | Flow::Release | Flow::Finish => {
+                    let piece = self.body(side).bytes().to_vec();
+                    let passage = self.passage(side);
+                    passage.passed.extend_from_slice(&piece);
+                    passage.is_streamed |= matches!(flow, Flow::Piece);
+                    passage.is_taken = matches!(flow, Flow::Piece);
+                    passage.is_done = !passage.is_taken;
+                    passage.is_gone = passage.is_done;
+                    match flow {
+                        Flow::Release => return self.go_on(side, Action::Done),
+                        Flow::Finish => {
+                            passage.left.clear();
+                            return Outcome::Passed;
+                        }
+                        _ => {}
+                    }
+                }
+                Flow::Respond(reply) => return self.answered(*reply),
+            }
+        }
+    }
+
+    fn answered(&mut self, reply: LocalReply) -> Outcome {
+        let outcome = Outcome::Answered(reply.status, String::from_utf8_lossy(&reply.body).into_owned());
+        self.reply = Some(reply);
+        outcome
     }
 
     fn show_next(&mut self, side: Side, event: Event) -> Action {
@@ -223,7 +280,8 @@ impl Driver {
 
     /// A body that was replaced is sent with its new length, or without one when its head had gone before.
     fn settle_length(&mut self, side: Side) {
-        if !self.body(side).is_changed() {
+        // Who declares lengths did so when the head went on.
+        if !self.body(side).is_changed() || self.filter.hooks().declares_length {
             return;
         }
         let passage = self.passage(side);
@@ -260,5 +318,71 @@ impl Driver {
             Side::Request => &mut self.stream.request_body,
             Side::Response => &mut self.stream.response_body,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use postrider_filter_api::{Hooks, Stream};
+
+    use super::*;
+
+    /// Takes requests over: keeps two pieces to itself, then waits, and lets go on something of its own and the rest.
+    #[derive(Default)]
+    struct Takes {
+        seen: Cell<usize>,
+        head_gone: Cell<bool>,
+    }
+
+    impl Filter for Takes {
+        fn hooks(&self) -> Hooks {
+            Hooks { request_headers: true, request_body: true, request_trailers: true, ..Hooks::default() }
+        }
+
+        fn on_request_headers(&self, _: &mut State, _: &mut Stream<'_>, _: bool) -> Action {
+            Action::Take
+        }
+
+        fn on_request_body(&self, _: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+            assert_eq!(end, stream.request_body.bytes() == b"three");
+            self.seen.set(self.seen.get() + 1);
+            Action::Continue
+        }
+
+        fn on_request_flow(&self, _: &mut State, stream: &mut Stream<'_>) -> Flow {
+            assert!(stream.request_body.bytes().is_empty());
+            match self.seen.get() {
+                0 => Flow::Want,
+                _ if !self.head_gone.replace(true) => Flow::Head,
+                1 => Flow::Want,
+                2 => Flow::Wait,
+                _ => {
+                    stream.request_body.put(b"own ".to_vec());
+                    Flow::Release
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_on_of_a_message_that_was_taken_over_is_what_its_flow_says() {
+        let filter = Rc::new(Takes::default());
+        let pieces = || [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()].to_vec();
+        let mut driver = Driver::around(filter.clone(), Stats::new(), FakeStream::new("POST", "/", &[]));
+        assert_eq!(driver.show(Side::Request, pieces()), Outcome::Paused);
+        assert_eq!((filter.seen.get(), driver.passed(Side::Request)), (2, &b""[..]));
+        // Somebody resumes it: it lets its own go on, and the rest passes unseen.
+        filter.seen.set(3);
+        assert_eq!(driver.resume_side(Side::Request), Outcome::Passed);
+        assert_eq!((filter.seen.get(), driver.passed(Side::Request)), (3, &b"own three"[..]));
+    }
+
+    #[test]
+    fn a_head_with_nothing_behind_it_cannot_be_taken_over() {
+        let filter = Rc::new(Takes::default());
+        let mut driver = Driver::around(filter, Stats::new(), FakeStream::new("GET", "/", &[]));
+        assert_eq!(driver.show(Side::Request, Vec::new()), Outcome::Passed);
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_filter_api::fake::FakeStream;
-use postrider_filter_api::{Answer, CallFailure};
+use postrider_filter_api::fake::{FakeHost, FakeStream};
+use postrider_filter_api::{Answer, Call, CallFailure, GrpcCall, GrpcStatus};
 use postrider_http::ResponseHead;
+use postrider_http::grpc::Code;
 use postrider_model::Value;
 use postrider_telemetry::log::Level;
 
@@ -65,7 +66,9 @@ impl Loaded {
         // What a response cannot be is told before anything runs.
         exchange.response.fill(&mut FakeStream::new("GET", "/", &[])).map_err(one)?;
         let mut driver = self.driver(exchange.route_config.as_ref(), stream)?;
-        let mut run = Run { exchange, watch, report: Report::default(), used: vec![0; exchange.canned.len()] };
+        let used = vec![0; exchange.canned.len()];
+        let mut run = Run { exchange, watch, host: &self.host, report: Report::default(), used };
+        run.take(self.beginning.take());
 
         let before = Head::of_request(&driver.stream.request);
         let outcome = driver.show(Side::Request, exchange.request.body.clone());
@@ -115,6 +118,8 @@ impl Loaded {
 struct Run<'r> {
     exchange: &'r Exchange,
     watch: &'r Watch,
+    /// The worker's.
+    host: &'r FakeHost,
     report: Report,
     /// How often each canned answer was given.
     used: Vec<usize>,
@@ -145,7 +150,7 @@ impl Run<'_> {
     fn go_on(&mut self, driver: &mut Driver, side: Side, mut outcome: Outcome) -> Outcome {
         loop {
             self.collect();
-            let answered = self.answer_calls(driver, side);
+            let answered = self.answer_calls(driver, side) | self.run_due();
             if outcome != Outcome::Paused {
                 return outcome;
             }
@@ -160,31 +165,63 @@ impl Run<'_> {
     /// Answers every call that was made; whether there was one.
     fn answer_calls(&mut self, driver: &Driver, side: Side) -> bool {
         let mut any = false;
+        // A machine that outlives streams calls through its worker.
+        for host in [&driver.stream.host, self.host] {
+            loop {
+                let (call, grpc) = (host.calls.borrow_mut().pop_front(), host.grpc_calls.borrow_mut().pop_front());
+                any |= call.is_some() || grpc.is_some();
+                match (call, grpc) {
+                    (None, None) => break,
+                    (call, grpc) => {
+                        if let Some(Call { cluster, head, body, timeout, done, .. }) = call {
+                            let outcome = self.outcome(side, &cluster, Head::of_request(&head), body, timeout);
+                            done(answer(outcome));
+                        }
+                        if let Some(GrpcCall { cluster, head, message, timeout, done, .. }) = grpc {
+                            let outcome = self.outcome(side, &cluster, Head::of_request(&head), message, timeout);
+                            done(grpc_answer(outcome));
+                        }
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// Runs what is due on the worker: what other threads posted, and timers without a time; whether there was any.
+    fn run_due(&self) -> bool {
+        let mut any = self.host.run_posted() > 0;
         loop {
-            let about =
-                driver.stream.host.calls.borrow().front().map(|call| {
-                    (call.cluster.to_string(), Head::of_request(&call.head), call.body.clone(), call.timeout)
-                });
-            let Some((cluster, head, body, timeout)) = about else { return any };
-            let canned = self.outcome(&cluster).cloned();
-            let is_expected = canned.is_some();
-            let shown = canned.unwrap_or(CannedOutcome::Failure);
-            self.report.calls.push(CallMade {
-                side,
-                is_expected,
-                cluster,
-                head,
-                body,
-                timeout,
-                outcome: shown.clone(),
-            });
-            driver.stream.host.answer(answer(shown));
+            let due = {
+                let mut timers = self.host.timers.borrow_mut();
+                let at = timers.iter().position(|(time, _)| time.is_zero());
+                at.map(|at| timers.remove(at).1)
+            };
+            let Some(wake) = due else { return any };
+            wake();
             any = true;
         }
     }
 
+    /// How a call ends, which goes into the report.
+    fn outcome(
+        &mut self,
+        side: Side,
+        cluster: &str,
+        head: Head,
+        body: Vec<u8>,
+        timeout: Option<Duration>,
+    ) -> CannedOutcome {
+        let canned = self.canned(cluster).cloned();
+        let is_expected = canned.is_some();
+        let outcome = canned.unwrap_or(CannedOutcome::Failure);
+        let (cluster, shown) = (cluster.to_owned(), outcome.clone());
+        self.report.calls.push(CallMade { side, is_expected, cluster, head, body, timeout, outcome: shown });
+        outcome
+    }
+
     /// What the next call to a cluster is answered with; `None` when nobody said.
-    fn outcome(&mut self, cluster: &str) -> Option<&CannedOutcome> {
+    fn canned(&mut self, cluster: &str) -> Option<&CannedOutcome> {
         let of_cluster = || self.exchange.canned.iter().enumerate().filter(|(_, canned)| canned.cluster == cluster);
         let fresh = of_cluster().find(|(at, _)| self.used.get(*at) == Some(&0));
         let (at, canned) = fresh.or_else(|| of_cluster().next_back())?;
@@ -196,7 +233,11 @@ impl Run<'_> {
 
     /// Puts what was seen since into the report.
     fn collect(&mut self) {
-        for event in self.watch.take() {
+        self.take(self.watch.take());
+    }
+
+    fn take(&mut self, events: Vec<Event>) {
+        for event in events {
             match event {
                 // A fault is told once, with where it came from.
                 Event::Log { level: Level::Error, text }
@@ -225,6 +266,17 @@ fn answer(outcome: CannedOutcome) -> Result<Answer, CallFailure> {
         }
         CannedOutcome::Timeout => Err(CallFailure::Timeout),
         CannedOutcome::Failure => Err(CallFailure::Upstream),
+    }
+}
+
+/// The body of an answer is the message of a service; another status than 200 is none.
+fn grpc_answer(outcome: CannedOutcome) -> Result<Vec<u8>, GrpcStatus> {
+    let failed = |code, why: &str| Err(GrpcStatus::new(code, why));
+    match outcome {
+        CannedOutcome::Answer { status: 200, body, .. } => Ok(body),
+        CannedOutcome::Answer { status, .. } => failed(Code::Unknown, &format!("the service answered {status}")),
+        CannedOutcome::Timeout => failed(Code::DeadlineExceeded, "no answer in time"),
+        CannedOutcome::Failure => failed(Code::Unavailable, "no answer"),
     }
 }
 

@@ -18,6 +18,7 @@
 mod driver;
 mod exchange;
 mod loaded;
+mod manifest;
 mod message;
 pub mod observe;
 mod report;
@@ -25,6 +26,7 @@ mod report;
 pub use driver::{Driver, Outcome};
 pub use exchange::{Canned, CannedOutcome, Exchange};
 pub use loaded::{Loaded, RouteKind};
+pub use manifest::{ByManifest, name_of};
 pub use message::{Head, Request, Response};
 pub use report::{CallMade, Change, Fault, LogLine, Report, Step};
 

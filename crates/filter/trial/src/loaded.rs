@@ -1,14 +1,17 @@
 //! A plugin as its configuration loads it, with the machine that a worker would have.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::fake::{FakeHost, FakeStream};
-use postrider_filter_api::{ConfigError, Factory, Filter, Host, Place, Registry, ScopedConfigs};
+use postrider_filter_api::{ClusterHealth, ConfigError, Factory, Filter, Host, Place, Registry, ScopedConfigs};
 use postrider_model::Value;
 use postrider_telemetry::{Registry as Stats, WorkerStats};
 
 use crate::Driver;
+use crate::message::system_clock;
+use crate::observe::{Event, Watch};
 
 /// Where a route's configuration of a plugin stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,10 @@ pub struct Loaded {
     route: RouteKind,
     stats: Stats,
     worker: WorkerStats,
+    /// Of calls and timers that are the machine's own rather than a stream's.
+    pub(crate) host: Rc<FakeHost>,
+    /// What was seen of the plugin before its first stream.
+    pub(crate) beginning: RefCell<Vec<Event>>,
     /// Keeps the worker's plugin, and so its machine, from stream to stream.
     _plain: Rc<dyn Filter>,
 }
@@ -41,12 +48,19 @@ impl Loaded {
         value: &Value,
         route: RouteKind,
     ) -> Result<Loaded, Vec<String>> {
+        let watch = Watch::start();
         let built = registry.build(name, kind, value);
-        let factory = built.ok_or_else(|| vec![format!("there is no filter {kind}")])?.map_err(lines)?;
+        let factory = built.ok_or_else(|| vec![format!("there is no filter {kind}")])?;
+        // What it says while it is tried out, the worker's machine says again.
+        let said = watch.take();
+        let factory = factory.map_err(|errors| with_log(lines(errors), said))?;
         let stats = Stats::new();
         let worker = stats.worker(0);
-        let plain = factory.filter(&ScopedConfigs::default(), &place(&worker, &FakeHost::unwatched()));
-        Ok(Loaded { factory, route, stats, worker, _plain: plain })
+        // Every cluster that is asked for has a host.
+        let health = ClusterHealth { all: 1, available: 1, degraded: 0 };
+        let host = Rc::new(FakeHost { clock: system_clock, health, ..FakeHost::default() });
+        let plain = factory.filter(&ScopedConfigs::default(), &place(&worker, &(host.clone() as Rc<dyn Host>)));
+        Ok(Loaded { factory, route, stats, worker, host, beginning: RefCell::new(watch.take()), _plain: plain })
     }
 
     /// The filter of a route with this configuration, on a stream.
@@ -59,7 +73,7 @@ impl Loaded {
             let value = Value::Map(vec![(self.route.field.to_owned(), config.clone())]);
             configs.route = Some(self.factory.route_config(self.route.kind, &value).map_err(lines)?);
         }
-        let filter = self.factory.filter(&configs, &place(&self.worker, &FakeHost::unwatched()));
+        let filter = self.factory.filter(&configs, &place(&self.worker, &(self.host.clone() as Rc<dyn Host>)));
         Ok(Driver::around(filter, self.stats.clone(), stream))
     }
 }
@@ -68,10 +82,19 @@ fn place<'p>(worker: &'p WorkerStats, host: &'p Rc<dyn Host>) -> Place<'p> {
     Place { stats: worker, stat_prefix: "plugin", worker: 0, buffer_limit: 0, host }
 }
 
+/// What a plugin logged before it was refused says more than the refusal.
+fn with_log(mut errors: Vec<String>, events: Vec<Event>) -> Vec<String> {
+    errors.extend(events.into_iter().filter_map(|event| match event {
+        Event::Log { level, text } => Some(format!("it logged ({}): {text}", level.name())),
+        Event::Ran { .. } | Event::Fault { .. } => None,
+    }));
+    errors
+}
+
 fn lines(errors: ConfigError) -> Vec<String> {
     let line = |error: postrider_model::ValueError| match error.path.as_str() {
         // The file is what was given: the place in a configuration that nobody wrote says nothing.
-        "" | "code" | "default_source_code" => error.message,
+        "" | "code" | "code.filename" | "default_source_code" => error.message,
         path => format!("{path}: {}", error.message),
     };
     errors.into_iter().map(line).collect()

@@ -36,14 +36,15 @@ pub fn note(event: Event) {
     EVENTS.with_borrow_mut(|events| events.push(event));
 }
 
-/// Looks until it is dropped; one at a time on a thread.
-pub struct Watch(());
+/// Looks until it is dropped. What happens is seen by the one that began last.
+pub struct Watch {
+    is_inner: bool,
+}
 
 impl Watch {
     pub fn start() -> Watch {
-        IS_ON.set(true);
         EVENTS.take();
-        Watch(())
+        Watch { is_inner: IS_ON.replace(true) }
     }
 
     /// What happened since it was last asked.
@@ -54,7 +55,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        IS_ON.set(false);
+        IS_ON.set(self.is_inner);
         EVENTS.take();
     }
 }

@@ -175,7 +175,11 @@ impl Report {
         for step in &self.steps {
             writeln!(out, "  {:<14} {:>9.1} µs", step.name(), step.took.as_nanos() as f64 / 1000.0)?;
         }
-        writeln!(out, "memory of the machine: {} KiB", self.memory.div_ceil(1024))
+        match self.memory {
+            // Machine code has no memory of its own.
+            0 => Ok(()),
+            bytes => writeln!(out, "memory of the machine: {} KiB", bytes.div_ceil(1024)),
+        }
     }
 
     /// For programs.
