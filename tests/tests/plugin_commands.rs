@@ -12,16 +12,174 @@ fn a_plugin_that_is_no_script_is_refused_by_what_it_is() {
         return;
     }
     let directory = TempDir::new();
-    for (bytes, what) in
-        [("\0asm\u{1}\0\0\0", "a WebAssembly module"), ("\u{7f}ELF", "a native module or a Go library")]
-    {
+    let refusals = [
+        ("\0asm\u{1}\0\0\0", "rider", "a WebAssembly module and no script"),
+        ("\u{7f}ELF", "envoy-lua", "machine code and no script"),
+        ("\u{1b}LJ\u{2}", "auto", "compiled Lua"),
+        ("\0asm\u{1}\0\0\0\n", "auto", "the module does not load"),
+        ("\u{7f}ELF", "auto", "plugin.bin"),
+    ];
+    for (bytes, runtime, what) in refusals {
         let file = directory.write("plugin.bin", bytes);
-        for runtime in ["auto", "rider"] {
-            let tried = run(&["plugin", "run", file.to_str().unwrap(), "--runtime", runtime]);
-            assert_ne!(tried.code, Some(0));
-            assert!(tried.stderr.contains(what) && tried.stderr.contains("only scripts"), "{}", tried.stderr);
-        }
+        let tried = run(&["plugin", "run", file.to_str().unwrap(), "--runtime", runtime]);
+        assert_ne!(tried.code, Some(0));
+        assert!(tried.stderr.contains(what), "{what:?} in {}", tried.stderr);
     }
+    let go = directory.path().join("go.so");
+    std::fs::write(&go, b"\x7fELF ... \xff Go buildinf: ...").unwrap();
+    let tried = run(&["plugin", "run", go.to_str().unwrap()]);
+    assert!(tried.stderr.contains("a Go library") && tried.stderr.contains("validate"), "{}", tried.stderr);
+    directory.write("plugin_test.lua", "require('postrider.test').plugin('plugin.bin')");
+    directory.write("plugin.bin", "\0asm\u{1}\0\0\0");
+    let tested = run(&["plugin", "test", directory.path().to_str().unwrap()]);
+    assert!(
+        tested.stdout.contains("tests are for scripts; `plugin run`") && tested.code == Some(1),
+        "{}",
+        tested.stdout
+    );
+}
+
+/// Logs what it was configured with; edits a request's head and body, asks a service, answers for itself and traps, by the
+/// path; edits the response.
+const MODULE: &str = r#"
+(import "env" "proxy_log" (func $log (param i32 i32 i32) (result i32)))
+(import "env" "proxy_get_header_map_value" (func $get (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_add_header_map_value" (func $add (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_replace_header_map_value" (func $replace (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_remove_header_map_value" (func $remove (param i32 i32 i32) (result i32)))
+(import "env" "proxy_get_buffer_bytes" (func $get_buffer (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_set_buffer_bytes" (func $set_buffer (param i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_send_local_response" (func $respond (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+(import "env" "proxy_continue_stream" (func $continue (param i32) (result i32)))
+(import "env" "proxy_set_effective_context" (func $effective (param i32) (result i32)))
+(import "env" "proxy_http_call" (func $http_call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+(memory (export "memory") 4)
+(global $heap (mut i32) (i32.const 131072))
+(func (export "malloc") (param i32) (result i32)
+    (global.get $heap)
+    (global.set $heap (i32.add (global.get $heap) (i32.and (i32.add (local.get 0) (i32.const 15)) (i32.const -8)))))
+(func (export "proxy_abi_version_0_2_1"))
+(func $place (result i32) (i32.load (i32.const 16)))
+(func $length (result i32) (i32.load (i32.const 20)))
+(func (export "proxy_on_configure") (param i32 i32) (result i32)
+    (drop (call $get_buffer (i32.const 7) (i32.const 0) (i32.const 99) (i32.const 16) (i32.const 20)))
+    (drop (call $log (i32.const 1) (call $place) (call $length)))
+    (i32.ne (local.get 1) (i32.const 4)))
+(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+    (drop (call $get (i32.const 0) $":path" (i32.const 16) (i32.const 20)))
+    (if (i32.eq (call $length) (i32.const 5)) (then (unreachable)))
+    (if (i32.eq (call $length) (i32.const 7)) (then
+        (drop (call $respond (i32.const 403) $"not_allowed" $"denied" $"" (i32.const -1)))
+        (return (i32.const 1))))
+    (if (i32.eq (call $length) (i32.const 6)) (then
+        (loop $forever (br $forever))))
+    (drop (call $replace (i32.const 0) $"x-old" $"new"))
+    (drop (call $remove (i32.const 0) $"content-length"))
+    (if (i32.ne (call $length) (i32.const 4)) (then (return (i32.const 0))))
+    (i32.store (i32.const 48) (local.get 0))
+    (drop (call $http_call $"auth"
+        $"\03\00\00\00\05\00\00\00\02\00\00\00\07\00\00\00\03\00\00\00\0a\00\00\00\01\00\00\00:path\00/c\00:method\00GET\00:authority\00a\00"
+        (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 5000) (i32.const 32)))
+    (i32.const 1))
+(func (export "proxy_on_http_call_response") (param i32 i32 i32 i32 i32)
+    (drop (call $effective (i32.load (i32.const 48))))
+    (drop (call $get_buffer (i32.const 4) (i32.const 0) (i32.const 99) (i32.const 16) (i32.const 20)))
+    (drop (call $add (i32.const 0) $"x-auth" (call $place) (call $length)))
+    (drop (call $continue (i32.const 0))))
+(func (export "proxy_on_request_body") (param i32 i32 i32) (result i32)
+    (if (i32.eqz (local.get 2)) (then (return (i32.const 1))))
+    (drop (call $set_buffer (i32.const 0) (i32.const 0) (i32.const 0) $"longer "))
+    (i32.const 0))
+(func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32)
+    (drop (call $add (i32.const 2) $"x-seen" $"yes"))
+    (i32.const 0))
+"#;
+
+/// What a run prints, which must hold these parts.
+fn shows(arguments: &[&str], code: i32, parts: &[&str]) {
+    let tried = run(&[&["plugin", "run"], arguments].concat());
+    let (out, error) = (&tried.stdout, &tried.stderr);
+    assert_eq!(tried.code, Some(code), "{arguments:?}: {out}{error}");
+    for part in parts {
+        assert!(out.contains(part) || error.contains(part), "{part:?} is not in:\n{out}{error}");
+    }
+}
+
+#[test]
+fn a_webassembly_module_is_tried_out_as_scripts_are() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    let file = directory.path().join("mark.wasm");
+    std::fs::write(&file, postrider_tests::wasm::whole(MODULE)).unwrap();
+    let file = file.to_str().unwrap();
+    shows(
+        &[file, "--request", "POST /a", "-H", "x-old: 1", "--body", "body", "--config", r#"{"word": 1}"#],
+        0,
+        &[
+            "  ~ x-old: 1 -> new\n",
+            "  - content-length: 4\n",
+            "  ~ body of 4 bytes: \"body\"\n    -> 11 bytes: \"longer body\"\n",
+            "  + x-seen: yes\n",
+            "  debug    {\"word\":1}\n",
+            "  request head ",
+            "  request body ",
+            "memory of the machine: ",
+        ],
+    );
+    let asked = ["--call", "auth=200:ann"];
+    let answered = ["  auth: GET /c -> 200\n", "  + x-auth: ann\n", "  ~ x-old: 1 -> new\n"];
+    shows(&[&[file, "--request", "GET /ask", "-H", "x-old: 1"][..], &asked[..]].concat(), 0, &answered);
+    shows(
+        &[file, "--request", "GET /ask"],
+        0,
+        &["  auth: GET /c -> no answer (say how it ends with --call auth=200)\n"],
+    );
+    shows(
+        &[file, "--request", "GET /denied"],
+        0,
+        &["response: the plugin's own (", "not_allowed", "denied", "x-seen: yes"],
+    );
+    shows(&[file, "--request", "GET /trap"], 1, &["errors\n", "unreachable", "response"]);
+    // As a manifest says it.
+    let rules = r#"{"on_error": 502, "budget": {"cpu": "0.01s"}}"#;
+    shows(&[file, "--request", "GET /loops", "--rules", rules], 1, &["CPU", ":status: 502", "wasm_fail_stream"]);
+    shows(&[file, "--request", "GET /ask", "--rules", r#"{"clusters": []}"#], 1, &["may not call the cluster `auth`"]);
+    shows(&[file, "--rules", r#"{"configuration": "none"}"#], 1, &["does not start", "it logged (debug): none"]);
+    let json = run(&["plugin", "run", file, "--json", "--request", "GET /ask", "--call", "auth=200:ann"]);
+    assert!(json.stdout.contains(r#""x-auth""#) && json.stdout.contains(r#""outcome": "answer""#), "{}", json.stdout);
+}
+
+#[test]
+fn a_native_module_is_tried_out_as_scripts_are() {
+    if !postrider_only() {
+        return;
+    }
+    let module = postrider_tests::modules::script().to_str().unwrap();
+    let run_with = |what: &str, code: i32, parts: &[&str]| {
+        let asked = format!("x-do: {what}");
+        shows(&[module, "--rules", r#"{"filter_name": "script"}"#, "-H", &asked], code, parts);
+    };
+    run_with(
+        "qh set 0 x-new fine; qh log 1 said; ah set 2 x-seen yes; ah note 1 a b",
+        0,
+        &["  + x-new: fine\n", "  debug    said\n", "  + x-seen: yes\n", "dynamic metadata\n"],
+    );
+    run_with(
+        "qh respond 403 why denied; qh answer 1",
+        0,
+        &["response: the plugin's own (why)", ":status: 403", "denied"],
+    );
+    let asks = "x-do: qh call auth /c ~ 1000; qh answer 3; call set 0 x-auth yes; call resume q";
+    let (script, call) = (r#"{"filter_name": "script"}"#, "auth=200:ann");
+    shows(
+        &[module, "--rules", script, "-H", asks, "--call", call],
+        0,
+        &["  auth: GET /c -> 200\n", "  + x-auth: yes\n"],
+    );
+    shows(&[module, "--rules", script, "-H", "x-do: qh answer 3"], 1, &["stuck: the request waits"]);
+    shows(&[module, "--rules", r#"{"budget": {"cpu": "1s"}}"#], 1, &["keeps no budget"]);
 }
 
 #[test]

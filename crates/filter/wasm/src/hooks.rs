@@ -12,8 +12,10 @@
 //! can do so between two pieces. For one that cannot, what is stopped is held where it is.
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use postrider_filter_api::{Action, Ended, Filter, Flow, Hooks, LocalReply, State, Stream, StreamInfo};
+use postrider_filter_api::{Action, Ended, Filter, Flow, Hooks, LocalReply, Moment, State, Stream, StreamInfo};
+use postrider_filter_trial::observe;
 
 use crate::asked::Phase;
 use crate::contexts::{Half, Kind, Passing};
@@ -184,12 +186,24 @@ impl Hosted {
         };
         match action {
             Ok(action) => {
-                let took = began.map(|began| stream.host.now().saturating_duration_since(began));
+                let took = began.map(|began| self.took(began, side, event, stream, &machine));
                 self.seat.ended(stream.route, took, &machine);
                 action
             }
             Err(fault) => self.fail(state, stream, &fault),
         }
+    }
+
+    /// How long a call took whose time is taken.
+    #[inline(never)]
+    fn took(&self, began: Moment, side: Side, event: Event, stream: &Stream<'_>, machine: &Machine) -> Duration {
+        let took = stream.host.now().saturating_duration_since(began);
+        if observe::is_on() {
+            let in_body_hook = matches!(event, Event::Piece { .. });
+            let memory = machine.vm.memory();
+            observe::note(observe::Event::Ran { side: side.into(), in_body_hook, took, memory });
+        }
+        took
     }
 
     /// The machine failed with this stream in hand.

@@ -35,6 +35,15 @@ impl Side {
     }
 }
 
+impl From<Side> for postrider_filter_trial::Side {
+    fn from(side: Side) -> postrider_filter_trial::Side {
+        match side {
+            Side::Request => postrider_filter_trial::Side::Request,
+            Side::Response => postrider_filter_trial::Side::Response,
+        }
+    }
+}
+
 /// What is held of its body.
 pub(crate) fn held<'a>(side: Side, stream: &'a mut Stream<'_>) -> &'a mut Body {
     match side {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use postrider_filter_api::Host;
 use postrider_filter_plugin::Metrics;
+use postrider_filter_trial::observe::{self, Event};
 use postrider_telemetry::log::{Component, Level};
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{Instance, Store, Trap, TypedFunc, UpdateDeadline, WasmParams, WasmResults};
@@ -465,6 +466,9 @@ impl Vm {
     #[cold]
     fn die(&self, fault: &Fault) {
         self.dead.set(true);
+        if observe::is_on() {
+            observe::note(Event::Fault { text: fault.to_string(), traceback: String::new() });
+        }
         let left = self.with(|data| std::mem::take(&mut data.contexts));
         for plugin in left.iter().flat_map(Contexts::plugins) {
             let follows = plugin.failure.consequence();
@@ -529,5 +533,9 @@ fn backtrace(trace: &wasmtime::WasmBacktrace) -> String {
 }
 
 pub(crate) fn log(level: Level, text: &str) {
+    if observe::is_on() {
+        observe::note(Event::Log { level, text: text.to_owned() });
+        return;
+    }
     postrider_telemetry::log::write(Component::Filter, level, format_args!("{text}"));
 }

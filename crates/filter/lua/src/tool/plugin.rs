@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use postrider_filter_api::Registry;
-use postrider_filter_trial::{Loaded, RouteKind};
+use postrider_filter_trial::{ByManifest, Loaded, RouteKind, name_of};
 use postrider_model::Value;
 
 /// Whose functions a script uses.
@@ -68,7 +68,7 @@ impl Plugin {
     pub fn open(path: &Path, runtime: Option<Runtime>) -> Result<Plugin, String> {
         let source = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         if let Some(what) = compiled(&source) {
-            return Err(format!("{}: {what}; only scripts can be tried without a proxy", path.display()));
+            return Err(format!("{}: {what}", path.display()));
         }
         let runtime = runtime.or_else(|| Runtime::detect(&source)).ok_or_else(|| {
             format!(
@@ -87,70 +87,39 @@ impl Plugin {
     pub fn load(&self) -> Result<Loaded, Vec<String>> {
         let mut registry = Registry::default();
         crate::register(&mut registry);
-        let (kind, value) = self.filter();
-        let route = match self.runtime {
-            Runtime::Rider => RouteKind { kind: postrider_filter_plugin::ROUTE_KIND, field: "config" },
-            Runtime::EnvoyLua => {
-                RouteKind { kind: "envoy.extensions.filters.http.lua.v3.LuaPerRoute", field: "filter_context" }
-            }
-        };
-        Loaded::build(&registry, &self.name(), kind, &value, route)
-    }
-
-    /// What statistics and logs would call it.
-    fn name(&self) -> String {
-        let stem = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        match stem(&self.path).as_deref() {
-            Some("plugin" | "init") | None => {
-                let folder = self.path.canonicalize().ok();
-                folder.as_deref().and_then(Path::parent).and_then(stem).unwrap_or_else(|| "plugin".to_owned())
-            }
-            Some(name) => name.to_owned(),
-        }
-    }
-
-    /// The filter's type and its configuration.
-    fn filter(&self) -> (&'static str, Value) {
         let text = |text: String| Value::String(text);
-        let code = Value::Map(vec![("filename".to_owned(), text(self.path.display().to_string()))]);
-        let config = match &self.config {
-            Value::Null => Value::Map(Vec::new()),
-            config => config.clone(),
-        };
         let folder = match self.path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
         let modules =
             [format!("{}/?.lua", folder.display()), format!("{}/?/init.lua", folder.display())].map(text).to_vec();
-        let map = |entries: Vec<(&str, Value)>| {
-            Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-        };
+        let config = self.config.clone();
         match self.runtime {
-            Runtime::Rider => {
-                let mut manifest = vec![
-                    ("name".to_owned(), text(self.name())),
-                    ("runtime".to_owned(), text(self.runtime.name().to_owned())),
-                    ("code".to_owned(), code),
-                    ("config".to_owned(), config),
-                ];
-                let mut options = vec![("package_path".to_owned(), Value::List(modules))];
-                let rules = if let Value::Map(rules) = &self.rules { rules.clone() } else { Vec::new() };
-                let (own, others) = rules.into_iter().partition(|(key, _)| OPTIONS.contains(&key.as_str()));
-                options.extend::<Vec<_>>(own);
-                manifest.extend::<Vec<_>>(others);
-                manifest.push(("options".to_owned(), Value::Map(options)));
-                (postrider_filter_plugin::KIND, Value::Map(manifest))
+            Runtime::Rider => ByManifest {
+                path: &self.path,
+                runtime: self.runtime.name(),
+                config,
+                rules: self.rules.clone(),
+                options: &OPTIONS,
+                more: vec![("package_path".to_owned(), Value::List(modules))],
             }
-            Runtime::EnvoyLua => (
-                "envoy.extensions.filters.http.lua.v3.Lua",
-                map(vec![
+            .load(&registry),
+            Runtime::EnvoyLua => {
+                let code = Value::Map(vec![("filename".to_owned(), text(self.path.display().to_string()))]);
+                let config = if config == Value::Null { Value::Map(Vec::new()) } else { config };
+                let fields = [
                     ("default_source_code", code),
                     ("filter_context", config),
                     ("package_paths", Value::List(modules)),
                     ("postrider.rules", self.rules.clone()),
-                ]),
-            ),
+                ];
+                let value = Value::Map(fields.map(|(key, value)| (key.to_owned(), value)).into());
+                let route =
+                    RouteKind { kind: "envoy.extensions.filters.http.lua.v3.LuaPerRoute", field: "filter_context" };
+                let kind = "envoy.extensions.filters.http.lua.v3.Lua";
+                Loaded::build(&registry, &name_of(&self.path), kind, &value, route)
+            }
         }
     }
 }
@@ -158,8 +127,8 @@ impl Plugin {
 /// What a file is that holds code of another kind than scripts.
 fn compiled(source: &[u8]) -> Option<&'static str> {
     const KINDS: [(&[u8], &str); 3] = [
-        (b"\0asm", "a WebAssembly module"),
-        (b"\x7fELF", "a native module or a Go library"),
+        (b"\0asm", "a WebAssembly module and no script: tests are for scripts; `plugin run` finds out what runs it"),
+        (b"\x7fELF", "machine code and no script: tests are for scripts; `plugin run` finds out what runs it"),
         (b"\x1bLJ", "compiled Lua, which no sandbox holds"),
     ];
     KINDS.into_iter().find(|(mark, _)| source.starts_with(mark)).map(|(_, what)| what)
@@ -172,13 +141,14 @@ mod tests {
     #[test]
     fn code_that_is_no_script_is_called_what_it_is() {
         for (source, what) in [
-            (&b"\0asm\x01\0\0\0"[..], Some("a WebAssembly module")),
-            (b"\x7fELF\x02", Some("a native module or a Go library")),
-            (b"\x1bLJ\x02", Some("compiled Lua, which no sandbox holds")),
-            (b"return {}", None),
-            (b"", None),
+            (&b"\0asm\x01\0\0\0"[..], "a WebAssembly module"),
+            (b"\x7fELF\x02", "machine code"),
+            (b"\x1bLJ\x02", "compiled Lua, which no sandbox holds"),
         ] {
-            assert_eq!(compiled(source), what, "{source:?}");
+            assert!(compiled(source).is_some_and(|said| said.starts_with(what)), "{source:?}");
+        }
+        for source in [&b"return {}"[..], b""] {
+            assert_eq!(compiled(source), None, "{source:?}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use postrider_filter_trial::observe::{self, Event};
 use postrider_telemetry::log::{Component, Level, enabled, write};
 
 use super::put;
@@ -42,8 +43,8 @@ fn level(level: c_int) -> Option<Level> {
 pub(super) unsafe fn log(number: c_int, text: Buffer) {
     // SAFETY: the caller is a module that follows the interface, here and below.
     let text = unsafe { text.bytes() };
-    if let Some(level) = level(number).filter(|level| enabled(Component::Filter, *level)) {
-        write(Component::Filter, level, format_args!("{}", String::from_utf8_lossy(text)));
+    if let Some(level) = level(number).filter(|level| is_heard(*level)) {
+        tell(level, &String::from_utf8_lossy(text));
     }
 }
 
@@ -51,23 +52,36 @@ pub(super) unsafe fn log(number: c_int, text: Buffer) {
 pub(super) unsafe fn log_at(number: c_int, text: Buffer, file: Buffer, line: u32) {
     // SAFETY: as in `log`.
     let (text, file) = unsafe { (text.bytes(), file.bytes()) };
-    let Some(level) = level(number).filter(|level| enabled(Component::Filter, *level)) else { return };
+    let Some(level) = level(number).filter(|level| is_heard(*level)) else { return };
     let (text, file) = (String::from_utf8_lossy(text), String::from_utf8_lossy(file));
     if file.is_empty() {
-        write(Component::Filter, level, format_args!("{text}"));
+        tell(level, &text);
     } else {
-        write(Component::Filter, level, format_args!("{file}:{line}: {text}"));
+        tell(level, &format!("{file}:{line}: {text}"));
     }
+}
+
+/// Whether anybody sees a line of this level.
+fn is_heard(level: Level) -> bool {
+    enabled(Component::Filter, level) || observe::is_on()
+}
+
+fn tell(level: Level, text: &str) {
+    if observe::is_on() {
+        return observe::note(Event::Log { level, text: text.to_owned() });
+    }
+    write(Component::Filter, level, format_args!("{text}"));
 }
 
 /// The least level of lines that are written.
 pub(super) unsafe fn log_level() -> c_int {
+    let known = if observe::is_on() { Level::Trace } else { postrider_telemetry::log::level(Component::Filter) };
     // The interface has the same levels in the same order.
-    postrider_telemetry::log::level(Component::Filter) as c_int
+    known as c_int
 }
 
 pub(super) unsafe fn log_enabled(number: c_int) -> bool {
-    level(number).is_some_and(|level| enabled(Component::Filter, level))
+    level(number).is_some_and(is_heard)
 }
 
 /// Addresses by name.

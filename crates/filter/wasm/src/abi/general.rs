@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use postrider_filter_trial::observe::{self, Event};
 use postrider_telemetry::log::{Component, Level, enabled, level};
 use wasmtime::Linker;
 
@@ -38,16 +39,26 @@ const LEVELS: [Level; 6] = [Level::Trace, Level::Debug, Level::Info, Level::Warn
 
 fn log(mut guest: Guest<'_>, level: u32, text: u32, length: u32) -> Answer {
     let Some(level) = LEVELS.get(level as usize) else { return Ok(BAD_ARGUMENT) };
-    if !enabled(Component::Filter, *level) {
+    if !is_heard(*level) {
         return Ok(OK);
     }
     let (memory, data) = split(&mut guest);
     status(bytes(memory, text, length).map(|text| write_log(data, *level, text)))
 }
 
+/// Whether anybody sees a line of this level.
+pub(super) fn is_heard(level: Level) -> bool {
+    enabled(Component::Filter, level) || observe::is_on()
+}
+
 /// Writes a line of the module's under its plugin's name.
 #[cold]
 pub(super) fn write_log(data: &mut Data, level: Level, text: &[u8]) {
+    let text = String::from_utf8_lossy(text);
+    if observe::is_on() {
+        observe::note(Event::Log { level, text: text.into_owned() });
+        return;
+    }
     let vm_id = data.program.clone();
     let (name, root_id) = match data.root() {
         Some((_, root)) => (root.plugin.facts.name.clone(), root.plugin.root_id.clone()),
@@ -60,12 +71,11 @@ pub(super) fn write_log(data: &mut Data, level: Level, text: &[u8]) {
             prefix.push_str(part);
         }
     }
-    let text = String::from_utf8_lossy(text);
     postrider_telemetry::log::write(Component::Filter, level, format_args!("wasm log{prefix}: {text}"));
 }
 
 fn get_log_level(mut guest: Guest<'_>, out: u32) -> Answer {
-    let known = level(Component::Filter);
+    let known = if observe::is_on() { Level::Trace } else { level(Component::Filter) };
     let number = LEVELS.iter().position(|level| *level == known).unwrap_or(LEVELS.len());
     Ok(put_number(&mut guest, out, number as u32))
 }

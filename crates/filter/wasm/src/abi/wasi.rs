@@ -1,9 +1,9 @@
 //! What toolchains expect of a system: output, clocks, chance and the environment. There are no files.
 
-use postrider_telemetry::log::{Component, Level, enabled};
+use postrider_telemetry::log::Level;
 use wasmtime::{ExternType, Linker, Module, Val, ValType};
 
-use super::general::{wall_nanos, write_log};
+use super::general::{is_heard, wall_nanos, write_log};
 use super::{Answer, Guest, NOT_CAPABLE, bytes, put, split};
 use crate::data::Data;
 use crate::status::OK;
@@ -86,7 +86,7 @@ fn fd_write(mut guest: Guest<'_>, descriptor: u32, vectors: u32, count: u32, out
         text.extend_from_slice(part);
     }
     let written = text.len() as u32;
-    if !text.is_empty() && enabled(Component::Filter, level) {
+    if !text.is_empty() && is_heard(level) {
         write_log(data, level, text.strip_suffix(b"\n").unwrap_or(&text));
     }
     Ok(if put(memory, out, &written.to_le_bytes()) == OK { OK } else { FAULT })

@@ -1,9 +1,10 @@
 //! `plugin run`: one request and its answer through a plugin, and what it did to them.
 
+mod load;
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use postrider_filter_lua::tool::{Plugin, Runtime};
 use postrider_filter_plugin::json::from_json_text;
 use postrider_filter_trial::{Canned, CannedOutcome, Exchange, Request, Response};
 use postrider_model::Value;
@@ -16,7 +17,7 @@ pub struct Arguments {
     /// The plugin's file
     pub file: PathBuf,
 
-    /// Whose functions it uses; `auto` finds it out from the script
+    /// What runs it; `auto` finds it out from the file
     #[arg(long, value_enum, default_value = "auto")]
     pub runtime: AnyRuntime,
 
@@ -48,7 +49,8 @@ pub struct Arguments {
     #[arg(long, value_name = "JSON|@FILE")]
     pub config: Option<String>,
 
-    /// What the plugin may do: `on_error`, `budget`, `circuit`, `clusters`, `sandbox`, `sdk`, `copy_route_config`
+    /// What the plugin may do: `on_error`, `budget`, `circuit`, `clusters`, and the options of its runtime, such as `sandbox`
+    /// or `root_id`
     #[arg(long, value_name = "JSON|@FILE")]
     pub rules: Option<String>,
 
@@ -71,6 +73,8 @@ pub enum AnyRuntime {
     Auto,
     Rider,
     EnvoyLua,
+    Wasm,
+    Native,
 }
 
 /// What is wrong with the command line, or with a file that it names.
@@ -96,17 +100,8 @@ pub fn run(arguments: &Arguments) -> Exit {
         Ok(read) => read,
         Err(wrong) => return wrong.tell(),
     };
-    let runtime = match arguments.runtime {
-        AnyRuntime::Auto => None,
-        AnyRuntime::Rider => Some(Runtime::Rider),
-        AnyRuntime::EnvoyLua => Some(Runtime::EnvoyLua),
-    };
-    let plugin = match Plugin::open(&arguments.file, runtime) {
-        Ok(plugin) => Plugin { config, rules, ..plugin },
-        Err(message) => return terminal::fail(message),
-    };
-    let report = plugin.load().and_then(|loaded| loaded.run(&exchange));
-    match report {
+    let loaded = load::load(&arguments.file, arguments.runtime, config, rules);
+    match loaded.and_then(|loaded| loaded.run(&exchange)) {
         Ok(report) => {
             let printed = match arguments.json {
                 true => terminal::print_json(&report.json()),

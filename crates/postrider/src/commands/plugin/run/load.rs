@@ -1,0 +1,72 @@
+//! A plugin's file as what it is: a script, a WebAssembly module or a native one.
+
+use std::path::Path;
+
+use postrider_filter_lua::tool::{Plugin, Runtime};
+use postrider_filter_trial::{ByManifest, Loaded};
+use postrider_model::Value;
+
+use super::AnyRuntime;
+use crate::config;
+
+/// Keys of `--rules` that are options of the manifest of a WebAssembly module.
+const WASM_OPTIONS: [&str; 7] = [
+    "root_id",
+    "vm_id",
+    "vm_configuration",
+    "configuration",
+    "environment",
+    "capabilities",
+    "allow_on_headers_stop_iteration",
+];
+
+/// The same of a native module.
+const NATIVE_OPTIONS: [&str; 4] = ["filter_name", "do_not_close", "load_globally", "metrics_namespace"];
+
+/// Go writes it into everything that it builds, in front of what it says about the build.
+const GO_BUILD: &[u8] = b"\xff Go buildinf:";
+
+/// Loads a plugin as a configuration would.
+///
+/// # Errors
+/// What is wrong with the file or with its configuration.
+pub(super) fn load(path: &Path, runtime: AnyRuntime, config: Value, rules: Value) -> Result<Loaded, Vec<String>> {
+    let one = |message| vec![message];
+    let runtime = match runtime {
+        AnyRuntime::Auto => kind_of(path).map_err(one)?,
+        given => given,
+    };
+    let (runtime, options) = match runtime {
+        AnyRuntime::Wasm => ("wasm", &WASM_OPTIONS[..]),
+        AnyRuntime::Native => ("native", &NATIVE_OPTIONS[..]),
+        script => {
+            let runtime = match script {
+                AnyRuntime::Rider => Some(Runtime::Rider),
+                AnyRuntime::EnvoyLua => Some(Runtime::EnvoyLua),
+                _ => None,
+            };
+            let plugin = Plugin::open(path, runtime).map_err(one)?;
+            return Plugin { config, rules, ..plugin }.load();
+        }
+    };
+    ByManifest { path, runtime, config, rules, options, more: Vec::new() }.load(&config::filters())
+}
+
+/// What runs this file; `Auto` for a script, which says itself whose it is.
+fn kind_of(path: &Path) -> Result<AnyRuntime, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    if bytes.starts_with(b"\0asm") {
+        return Ok(AnyRuntime::Wasm);
+    }
+    if !bytes.starts_with(b"\x7fELF") {
+        return Ok(AnyRuntime::Auto);
+    }
+    match bytes.windows(GO_BUILD.len()).any(|window| window == GO_BUILD) {
+        true => Err(format!(
+            "{}: a Go library, which lives in a process of its own and cannot be tried without a proxy; the library's \
+             own tests can, and `postrider validate` loads it",
+            path.display()
+        )),
+        false => Ok(AnyRuntime::Native),
+    }
+}
