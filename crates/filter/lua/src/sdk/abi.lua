@@ -83,6 +83,8 @@ typedef struct {
 local yield = coroutine.yield
 
 return {
+  -- LuaJIT's recorder looks into a table that nothing but some of these functions keeps alive.
+  ffi = ffi,
   api = ffi.cast("pr_api *", address),
   context = ffi.cast("pr_ctx *", context_address),
   -- Places for answers; whoever calls copies them out before the next call.

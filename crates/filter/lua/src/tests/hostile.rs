@@ -314,3 +314,23 @@ fn a_compiled_endless_loop_is_stopped_within_ten_milliseconds_of_its_budget() {
     assert!(took[0] >= Duration::from_millis(20), "it has all of its budget: {took:?}");
     assert!(took.get(4).is_some_and(|fifth| *fifth < Duration::from_millis(30)), "{took:?}");
 }
+
+#[test]
+fn a_strict_script_outlives_collections_of_what_it_may_not_reach() {
+    let config = serde_json::json!({
+        "name": "p", "runtime": "rider", "circuit": { "faults": 0 }, "options": { "sandbox": "strict" },
+        "code": { "inline_string": "local h = { version = 'v2' }
+            function h.on_request_header()
+              -- Texts of the size of a table, so that one stands wherever a table was freed.
+              local texts = {}
+              for i = 1, 20000 do texts[i] = ('%036d'):format(i) end
+              for i = 1, 300 do envoy.req.get_header(texts[i]) end
+            end
+            return h" },
+    });
+    let mut trial = Trial::new("postrider.filters.http.plugin.v1.Plugin", &config.to_string(), None).unwrap();
+    for _ in 0..10 {
+        assert_eq!(trial.request(&[]), Outcome::Passed);
+        trial.restart(postrider_filter_api::testing::FakeStream::new("GET", "/", &[]));
+    }
+}
