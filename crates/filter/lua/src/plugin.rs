@@ -39,6 +39,9 @@ postrider_telemetry::stat_set! {
 /// Tracebacks are long, and the same error comes with every stream.
 const EXPLAINED_EVERY: Duration = Duration::from_secs(1);
 
+/// Bytes of one text of a script that the log tells: texts of megabytes would keep the worker writing.
+const LONGEST_TEXT: usize = 16 << 10;
+
 pub(crate) struct Plugin {
     pub(crate) facts: Arc<Facts>,
     pub(crate) program: Arc<Program>,
@@ -222,6 +225,7 @@ impl Plugin {
             observe::note(Event::Log { level, text: text.to_owned() });
             return;
         }
+        let text = told(text);
         let line = match self.program.dialect {
             Dialect::Envoy => format_args!("script log: {text}"),
             Dialect::Rider => format_args!("{}: {text}", self.facts.name),
@@ -240,7 +244,30 @@ pub(crate) fn log_enabled(level: Level) -> bool {
     observe::is_on() || postrider_telemetry::log::enabled(Component::Filter, level)
 }
 
+/// What the log tells of a text.
+fn told(text: &str) -> Cow<'_, str> {
+    let (beginning, rest) = text.split_at(text.floor_char_boundary(LONGEST_TEXT));
+    match rest.len() {
+        0 => Cow::Borrowed(beginning),
+        left => Cow::Owned(format!("{beginning}… and {left} bytes")),
+    }
+}
+
 /// The name as one word.
 fn token(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_megabytes_is_told_by_its_beginning() {
+        assert_eq!(told("short"), "short");
+        let text = "ü".repeat(3 << 20);
+        let told = told(&text);
+        assert!(told.len() < LONGEST_TEXT + 30 && told.starts_with("üü"), "{}", told.len());
+        assert!(told.ends_with(&format!("ü… and {} bytes", text.len() - LONGEST_TEXT)));
+    }
 }
