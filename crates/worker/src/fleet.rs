@@ -23,6 +23,10 @@ use crate::plan::{ClusterPlan, Load, Plan};
 use crate::sinks;
 use crate::worker::Worker;
 
+/// What a worker's thread has for its stack: scripts that call functions of C which call scripts use up to half of it. Only what is
+/// used takes memory.
+const STACK: usize = 8 << 20;
+
 /// The workers. Dropping it stops them.
 pub struct Fleet {
     senders: Vec<mpsc::Sender<Message>>,
@@ -112,7 +116,8 @@ impl Fleet {
         for (index, receiver) in receivers.into_iter().enumerate() {
             let (registry, peers, of_thread) = (registry.clone(), senders.clone(), pinned.clone());
             let id = u32::try_from(index).unwrap_or_default();
-            let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            let thread = std::thread::Builder::new().name(format!("worker-{index}")).stack_size(STACK);
+            let thread = thread.spawn(move || {
                 match pin.then(|| postrider_sys::pin_to_cpu(index)) {
                     None => {}
                     Some(Ok(())) => _ = of_thread.fetch_add(1, Relaxed),

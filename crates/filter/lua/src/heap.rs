@@ -29,6 +29,8 @@ pub(crate) struct Heap {
     capped: Cell<bool>,
     /// It was hit since the machine was last entered.
     exhausted: Cell<bool>,
+    /// The next block that a script asks for is refused.
+    refuses: Cell<bool>,
     /// Blocks that wait, by class.
     idle: [Cell<*mut Idle>; CLASSES],
     /// What is left of the last slab.
@@ -50,6 +52,7 @@ impl Heap {
             limit,
             capped: Cell::new(false),
             exhausted: Cell::new(false),
+            refuses: Cell::new(false),
             idle: [const { Cell::new(ptr::null_mut()) }; CLASSES],
             rest: Cell::new(ptr::null_mut()),
             rest_length: Cell::new(0),
@@ -74,7 +77,13 @@ impl Heap {
     #[inline]
     pub(crate) fn cap(&self) {
         self.exhausted.set(false);
+        self.refuses.set(false);
         self.capped.set(true);
+    }
+
+    /// Refuses the next block that the running script asks for, whatever there is.
+    pub(crate) fn refuse_next(&self) {
+        self.refuses.set(true);
     }
 
     #[inline]
@@ -164,7 +173,7 @@ pub(crate) unsafe extern "C" fn allocate(data: *mut c_void, block: *mut c_void, 
         heap.used.set(used);
         return ptr::null_mut();
     }
-    if new > old && heap.capped.get() && used.saturating_add(new) > heap.limit {
+    if new > old && heap.capped.get() && (used.saturating_add(new) > heap.limit || heap.refuses.take()) {
         heap.exhausted.set(true);
         return ptr::null_mut();
     }

@@ -8,6 +8,7 @@ const FILES: &str = include_str!("sdk/files.lua");
 const FINALISERS: &str = include_str!("sdk/finalisers.lua");
 const SANDBOX: &str = include_str!("sdk/sandbox.lua");
 const JSON: &str = include_str!("sdk/json.lua");
+const LOAD: &str = include_str!("sdk/load.lua");
 const PATTERNS: &str = include_str!("sdk/patterns.lua");
 const SORT: &str = include_str!("sdk/sort.lua");
 const COROUTINES: &str = include_str!("sdk/coroutines.lua");
@@ -53,10 +54,7 @@ const RIDER_FILESYSTEM: &str = include_str!("sdk/rider/filesystem.lua");
 pub(crate) fn install(vm: &Vm, table: Ref, program: &Program) -> Result<Option<Ref>, Fault> {
     let border = || Argument::Kept(table);
     vm.set_compiler(false);
-    vm.run("=postrider.patterns", PATTERNS.as_bytes(), &[])?;
-    vm.run("=postrider.sort", SORT.as_bytes(), &[])?;
-    vm.run("=postrider.coroutines", COROUTINES.as_bytes(), &[border()])?;
-    vm.run("=postrider.numbers", NUMBERS.as_bytes(), &[border()])?;
+    improve_libraries(vm, table)?;
     let json = vm.run("=postrider.json", JSON.as_bytes(), &[border()])?;
     let json = || json.map_or(Argument::Bool(false), Argument::Kept);
     let dialect = match program.dialect {
@@ -101,10 +99,7 @@ pub(crate) fn install_choice(
     name: &str,
     source: &[u8],
 ) -> Result<Option<Ref>, Fault> {
-    vm.run("=postrider.patterns", PATTERNS.as_bytes(), &[])?;
-    vm.run("=postrider.sort", SORT.as_bytes(), &[])?;
-    vm.run("=postrider.coroutines", COROUTINES.as_bytes(), &[Argument::Kept(border)])?;
-    vm.run("=postrider.numbers", NUMBERS.as_bytes(), &[Argument::Kept(border)])?;
+    improve_libraries(vm, border)?;
     let kit = vm.run("=postrider.envoy.kit", ENVOY_KIT.as_bytes(), &[Argument::Kept(border)])?;
     let kit = kit.map_or(Argument::Bool(false), Argument::Kept);
     let dialect = vm.run("=postrider.choice", CHOICE.as_bytes(), &[Argument::Kept(border), kit])?;
@@ -112,6 +107,21 @@ pub(crate) fn install_choice(
     close(vm, border, sandbox, "", "")?;
     let script = vm.load(name, source)?;
     vm.call(dialect, &[Argument::Kept(script)])
+}
+
+/// Puts functions that the watchdog can stop in the place of those of Lua's libraries that it cannot. `load` goes first: the
+/// others use it.
+fn improve_libraries(vm: &Vm, border: Ref) -> Result<(), Fault> {
+    for (name, part) in [
+        ("=postrider.load", LOAD),
+        ("=postrider.patterns", PATTERNS),
+        ("=postrider.sort", SORT),
+        ("=postrider.coroutines", COROUTINES),
+        ("=postrider.numbers", NUMBERS),
+    ] {
+        vm.run(name, part.as_bytes(), &[Argument::Kept(border)])?;
+    }
+    Ok(())
 }
 
 /// Takes away what scripts at this level may not have.
@@ -122,7 +132,8 @@ fn close(vm: &Vm, border: Ref, sandbox: Sandbox, package_path: &str, package_cpa
     if sandbox != Sandbox::Strict {
         vm.run_after_collecting(vm.run("=postrider.finalisers", FINALISERS.as_bytes(), &[])?);
     }
-    let arguments = [sandbox.name(), package_path, package_cpath].map(|text| Argument::Text(text.as_bytes()));
-    vm.run("=postrider.sandbox", SANDBOX.as_bytes(), &arguments)?;
+    let [level, path, cpath] =
+        [sandbox.name(), package_path, package_cpath].map(|text| Argument::Text(text.as_bytes()));
+    vm.run("=postrider.sandbox", SANDBOX.as_bytes(), &[level, path, cpath, Argument::Kept(border)])?;
     Ok(())
 }

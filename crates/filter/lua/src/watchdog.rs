@@ -19,6 +19,8 @@ use std::time::Duration;
 use mlua_sys as lua;
 use mlua_sys::lua_State;
 
+use crate::heap::Heap;
+
 /// How often the thread looks: with it a call ends at most two rounds after its budget.
 const ROUND: Duration = Duration::from_millis(3);
 
@@ -235,7 +237,18 @@ extern "C" fn stop(_: c_int) {
     }
 }
 
+/// Ends the call as want of memory does: for any other error LuaJIT would call the function that the script gave to `xpcall`, within
+/// this hook, and no hook could stop that.
 unsafe extern "C-unwind" fn raise(state: *mut lua_State, _: *mut lua::lua_Debug) {
-    // SAFETY: called by Lua in the running coroutine; there is nothing here to be dropped.
-    unsafe { lua::luaL_error(state, c"the CPU budget of this call is spent".as_ptr()) };
+    let mut data = ptr::null_mut();
+    // SAFETY: called by Lua in the running coroutine, whose machine has a heap of ours; there is nothing here to be dropped.
+    unsafe {
+        lua::lua_getallocf(state, &mut data);
+        if let Some(heap) = data.cast::<Heap>().as_ref() {
+            heap.refuse_next();
+        }
+        lua::lua_newuserdata(state, 1);
+        // There was memory all the same.
+        lua::luaL_error(state, c"the CPU budget of this call is spent".as_ptr());
+    }
 }

@@ -20,6 +20,7 @@ mod metrics;
 mod scan;
 mod signature;
 mod sponge;
+mod stack;
 mod table;
 mod text;
 mod tls;

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_double, c_int};
 use super::values::Plain;
 use super::{
     Text, blake, body, call, choice, codec, digest, facts, fields, files, messages, metrics, scan, signature, sponge,
-    tls, values,
+    stack, tls, values,
 };
 
 type Bytes = *const c_char;
@@ -82,6 +82,7 @@ pub(crate) struct Table {
     choice_header: unsafe extern "C" fn(Bytes, usize, *mut Text) -> c_int,
     choice_load: unsafe extern "C" fn(Bytes, usize, c_int, *mut Plain) -> c_int,
     may_wait: unsafe extern "C" fn(Bytes, usize) -> c_int,
+    stack_is_low: unsafe extern "C" fn() -> c_int,
 }
 
 pub(crate) static TABLE: Table = Table {
@@ -154,4 +155,5 @@ pub(crate) static TABLE: Table = Table {
     choice_header: choice::header,
     choice_load: choice::load,
     may_wait: files::may_wait,
+    stack_is_low: stack::is_low,
 };

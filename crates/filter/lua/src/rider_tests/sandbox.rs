@@ -42,7 +42,7 @@ const ALWAYS: [&str; 28] = [
 ];
 
 /// What only `full` has.
-const FULL: [&str; 16] = [
+const FULL: [&str; 18] = [
     "os.exit",
     "os.execute",
     "os.remove",
@@ -54,6 +54,8 @@ const FULL: [&str; 16] = [
     "io.write",
     "package.loadlib",
     "debug.sethook",
+    "debug.getregistry",
+    "jit.attach",
     "debug.setlocal",
     "debug.setupvalue",
     "debug.upvalueid",

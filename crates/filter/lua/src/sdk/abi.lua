@@ -77,6 +77,7 @@ typedef struct {
   int (*choice_header)(const char *name, size_t n, pr_str *out);
   int (*choice_load)(const char *cluster, size_t n, int what, pr_value *out);
   int (*may_wait)(const char *name, size_t n);
+  int (*stack_is_low)(void);
 } pr_api;
 ]]
 

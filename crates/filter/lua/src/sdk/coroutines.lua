@@ -1,6 +1,7 @@
 -- coroutine.resume and wrap with a bound for coroutines that run within each other: each takes some of the thread's stack, which
 -- LuaJIT does not count, so that one script ended the process. Lua 5.1 has the bound, and its words.
 local border = ...
+local stack_is_low = border.api.stack_is_low
 local error, type, setmetatable, coroutine = error, type, setmetatable, coroutine
 local create, resume, running = coroutine.create, coroutine.resume, coroutine.running
 
@@ -12,7 +13,8 @@ local depths = setmetatable({}, { __mode = "k" })
 local function go_on(co, ...)
   if type(co) == "thread" then
     local depth = (depths[running()] or 0) + 1
-    if depth > MAX_DEPTH then return false, "C stack overflow" end
+    -- One by itself always has room.
+    if depth > MAX_DEPTH or depth > 1 and stack_is_low() ~= 0 then return false, "C stack overflow" end
     depths[co] = depth
   end
   return resume(co, ...)

@@ -2,7 +2,7 @@
 -- host calls for when the collector is done, on the budget of a call. Functions of C run where they always did. What still
 -- lives when its machine ends is let go without: nobody would call for the line.
 local ffi, debug = package.loaded.ffi, debug
-local pcall, type, rawget, rawset, setmetatable = pcall, type, rawget, rawset, setmetatable
+local pcall, type, next, rawget, setmetatable = pcall, type, next, rawget, setmetatable
 
 local functions, objects, first, last = {}, {}, 1, 0
 
@@ -23,36 +23,61 @@ local function stand_in_of(finaliser)
   return stand_in
 end
 
-local function put_by(metatable)
-  if type(metatable) ~= "table" then return end
-  local finaliser = rawget(metatable, "__gc")
-  if finaliser ~= nil then rawset(metatable, "__gc", stand_in_of(finaliser)) end
-end
-
 local gc, metatype = ffi.gc, ffi.metatype
 -- In brackets: LuaJIT does not compile functions that end with a call of a built-in one.
 ffi.gc = function(object, finaliser) return (gc(object, stand_in_of(finaliser))) end
 
+-- The metatable that is used: the script keeps its own, which may change without anybody seeing it.
+local function copy_of(metatable)
+  local copy = {}
+  for key, value in next, metatable do copy[key] = value end
+  copy.__gc = stand_in_of(copy.__gc)
+  return copy
+end
+
+-- LuaJIT lets nobody change a metatable of cdata afterwards: a copy is as good.
 ffi.metatype = function(ctype, metatable)
-  put_by(metatable)
-  return metatype(ctype, metatable)
+  return metatype(ctype, type(metatable) == "table" and copy_of(metatable) or metatable)
 end
 
 local new_proxy, metatable_of, set_metatable = newproxy, debug.getmetatable, debug.setmetatable
-local watched = {
-  __newindex = function(metatable, key, value)
-    rawset(metatable, key, key == "__gc" and stand_in_of(value) or value)
-  end,
-}
+
+-- Scripts see a view of a metatable that may have a finaliser, and write through it. It stands in the metatable itself.
+local VIEW = {}
+
+local function view_of(metatable)
+  local function write(_, key, value) metatable[key] = key == "__gc" and stand_in_of(value) or value end
+  local function each() return next, metatable end
+  metatable[VIEW] = setmetatable({}, { __index = metatable, __newindex = write, __pairs = each, __metatable = false })
+  return metatable[VIEW]
+end
 
 newproxy = function(like)
   local proxy = new_proxy(like)
-  if like == true then setmetatable(metatable_of(proxy), watched) end
+  if like == true then
+    local metatable = metatable_of(proxy)
+    metatable.__metatable = view_of(metatable)
+  end
   return proxy
 end
 
+local file_metatable = metatable_of(io.stdout)
+file_metatable.__metatable = view_of(file_metatable)
+-- This one nobody gets but by `debug`.
+view_of(metatable_of(require("string.buffer").new()))
+
+debug.getmetatable = function(value)
+  local metatable = metatable_of(value)
+  return metatable and rawget(metatable, VIEW) or metatable
+end
+
 debug.setmetatable = function(value, metatable)
-  if type(value) == "userdata" then put_by(metatable) end
+  if type(value) == "userdata" and type(metatable) == "table" then
+    local used = copy_of(metatable)
+    used[VIEW] = metatable
+    set_metatable(value, used)
+    return value
+  end
   return set_metatable(value, metatable)
 end
 

@@ -52,6 +52,12 @@ local uses_before = 30
 -- Longer patterns are not compiled for speed: LuaJIT gives up on traces that are too long.
 local LONGEST = 100
 
+-- A longer list of bytes is not taken to pieces: C looks at all of it for each of the 256.
+local LONGEST_SET = 10000
+
+-- C's steps for one byte of the text grow with the pattern, from this length on.
+local SHORT = 8
+
 -- So many patterns are known at a time. Few are ever seen, unless they are made from data.
 local KNOWN = 1000
 local KNOWN_TEMPLATES = 100
@@ -195,6 +201,7 @@ local function parse(pattern)
       local is_set = sub(pattern, at + 2, at + 2) == "["
       local behind, wrong = nil, "missing '[' after '%f' in pattern"
       if is_set then behind, wrong = behind_single(pattern, at + 2) end
+      if behind and behind - at > LONGEST_SET then behind, wrong = nil, "pattern too complex" end
       if behind then
         add({ kind = "frontier", set = set_of(sub(pattern, at + 2, behind - 1)) }, behind - at)
       else
@@ -209,6 +216,7 @@ local function parse(pattern)
       end
     else
       local behind, wrong = behind_single(pattern, at)
+      if behind and behind - at > LONGEST_SET then behind, wrong = nil, "pattern too complex" end
       if behind then
         local repeats = REPEATS[sub(pattern, behind, behind)]
         add_run(items, set_of(sub(pattern, at, behind - 1)), repeats or ONCE)
@@ -817,8 +825,8 @@ local function longest_quick(pattern)
     end
   end
   if exponent == 0 then return factor <= QUICK and huge or -1 end
-  -- A long pattern takes as long at each place.
-  if n > LONGEST then factor = factor * n / LONGEST end
+  -- A long pattern takes as long at each place, and so does a long list of bytes.
+  factor = factor * max(n / SHORT, 1)
   return (QUICK / factor) ^ (1 / exponent)
 end
 
@@ -826,6 +834,49 @@ local find, match, gmatch, gsub
 
 -- Functions by what calls them: `gsub` by the type of its replacement.
 local C = { find = c_find, match = c_match, gmatch = c_gmatch, ["function"] = c_gsub, table = c_gsub, string = c_gsub }
+
+-- What a match is replaced by: `by` is a function or a table.
+local function replaced(text, by, first, last, ...)
+  if not first then return nil end
+  local value = ...
+  if select("#", ...) == 0 then value = sub(text, first, last) end
+  if type(by) == "table" then
+    value = by[value]
+  elseif select("#", ...) == 0 then
+    value = by(value)
+  else
+    value = by(...)
+  end
+  return first, last, value
+end
+
+-- `gsub` that calls back, match by match: when C calls, each call within a call takes kilobytes of the thread's stack.
+local function gsub_calling(text, pattern, by, limit)
+  if type(pattern) ~= "string" or limit ~= nil and not tonumber(limit) then return c_gsub(text, pattern, by, limit) end
+  local most = limit == nil and huge or times(text, limit)
+  local is_anchored = byte(pattern) == 94
+  local out, count, done, at = take_buffer(), 0, 1, 1
+  while count < most and at <= #text + 1 and not (is_anchored and at > 1) do
+    local first, last, value = replaced(text, by, c_find(text, pattern, at))
+    if not first then break end
+    count = count + 1
+    if value then
+      local kind = type(value)
+      if kind ~= "string" and kind ~= "number" then error("invalid replacement value (a " .. kind .. ")", 2) end
+      out:put(sub(text, done, first - 1), value)
+      done = last + 1
+    end
+    at = (last < first and first or last) + 1
+  end
+  out:put(sub(text, done))
+  return finish(out), count
+end
+
+-- For patterns that are not settled.
+local UNSETTLED = {
+  find = c_find, match = c_match, gmatch = c_gmatch,
+  ["function"] = gsub_calling, table = gsub_calling, string = c_gsub,
+}
 
 local OF_NUMBERS = {
   find = function(number, ...) return find(tostring(number), ...) end,
@@ -897,7 +948,7 @@ local function unsettled(text, pattern)
   if type(text) ~= "string" or type(pattern) ~= "string" then return C end
   local young = seen[pattern] or first_seen(pattern)
   young.uses = young.uses + 1
-  if (young.uses <= uses_before or #pattern > LONGEST) and #text <= young.longest then return C end
+  if (young.uses <= uses_before or #pattern > LONGEST) and #text <= young.longest then return UNSETTLED end
   seen[pattern] = nil
   return settle_at(pattern, young.longest)
 end

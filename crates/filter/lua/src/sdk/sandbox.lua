@@ -1,6 +1,6 @@
 -- Takes away what a level does not allow, after the SDK has what it needs. FFI can reach any memory, so a script that
 -- is trusted with it is trusted altogether: levels that leave it keep honest scripts from accidents.
-local level, package_path, package_cpath = ...
+local level, package_path, package_cpath, border = ...
 
 if package_path ~= "" then package.path = package_path .. package.path end
 if package_cpath ~= "" then package.cpath = package_cpath .. package.cpath end
@@ -22,6 +22,14 @@ debug.setuservalue, debug.debug = nil, nil
 
 local ffi = package.loaded.ffi
 if ffi then ffi.load = nil end
+
+-- The registry keeps what the host runs, and a coroutine that is taken out of it is freed while it waits.
+if not border.has_registry then debug.getregistry = nil end
+
+-- LuaJIT calls these where it looks for no hook: nothing could stop what they do.
+jit.attach = nil
+package.loaded["jit.profile"] = nil
+package.preload["jit.profile"] = function() error("the sandbox level `" .. level .. "` has no `jit.profile`", 0) end
 
 if level ~= "strict" then return end
 

@@ -47,7 +47,11 @@ fn aborts_at(side: &str, body: &str, waits: bool) -> (String, u32) {
           {body}
         end"#
     );
-    let mut trial = Trial::envoy(&script);
+    let config = serde_json::json!({
+        "default_source_code": { "inline_string": script }, "postrider.rules": { "sandbox": "full" },
+    });
+    let kind = "envoy.extensions.filters.http.lua.v3.Lua";
+    let mut trial = Trial::new(kind, &config.to_string(), None).expect("the script loads");
     for _ in 0..1000 {
         trial.restart(postrider_filter_api::testing::FakeStream::new("GET", "/", &[("x-a", "1"), ("x-b", "2")]));
         match side {

@@ -25,3 +25,4 @@ setmetatable(shared, {
   end,
 })
 if debug then debug.getregistry = function() return shared end end
+border.has_registry = true
