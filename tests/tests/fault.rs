@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use postrider_tests::grpc::http2;
 use postrider_tests::kit::config::extension;
-use postrider_tests::kit::{GrpcOrigin, Origin};
+use postrider_tests::kit::{GrpcOrigin, Origin, RawClient, wait_until};
 use postrider_tests::site::{self, OUTCOME, Plan, Site};
 use serde_json::{Value, json};
 
@@ -27,6 +27,24 @@ fn always(mut fault: Value) -> Value {
 
 fn stat(site: &Site, name: &str) -> u64 {
     site.stat(&format!("http.ingress_http.fault.{name}"))
+}
+
+#[test]
+fn a_client_that_resets_while_its_body_waits_behind_a_held_head_is_noticed() {
+    let site = fault(json!({"delay": always(json!({"fixed_delay": "60s"}))})).start();
+    let stat = |name: &str| site.stat(&format!("http.ingress_http.{name}"));
+    for (length, sent) in [(5000, 5000), (5000, 2000), (200_000, 3000)] {
+        let before = stat("downstream_cx_rx_bytes_total");
+        let mut client = RawClient::connect(site.proxy.address("http"));
+        let head = format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n");
+        client.send(&head);
+        wait_until("the head is held", || stat("fault.delays_injected") > 0 && stat("downstream_rq_active") == 1);
+        client.send(vec![b'x'; sent]);
+        let all = before + (head.len() + sent) as u64;
+        wait_until("the body is read", || stat("downstream_cx_rx_bytes_total") >= all);
+        client.reset();
+        wait_until("the request is given up", || stat("downstream_rq_active") == 0);
+    }
 }
 
 #[test]

@@ -646,15 +646,19 @@ impl Exchange {
     ) -> bool {
         // Of a body that a filter does not let in, some is read ahead: what comes behind it may be the client's end.
         let ahead = if self.upload.is_heard() { 0 } else { READ_AHEAD };
-        let full = connection.input.bytes().len() > ahead;
-        if connection.half_closed || full || connection.io.poll_readable(cx).is_pending() {
-            return false;
-        }
-        match connection.poll_receive(cx, http) {
-            Poll::Ready(Err(_)) => true,
-            // Its request will never be complete.
-            Poll::Ready(Ok(0)) => connection.input.is_empty() && !self.upload.is_heard(),
-            _ => false,
+        loop {
+            let full = connection.input.bytes().len() > ahead;
+            if connection.half_closed || full || connection.io.poll_readable(cx).is_pending() {
+                return false;
+            }
+            match connection.poll_receive(cx, http) {
+                Poll::Ready(Err(_)) => return true,
+                // Its request will never be complete.
+                Poll::Ready(Ok(0)) => return connection.input.is_empty() && !self.upload.is_heard(),
+                // Only who waits for more hears of a reset.
+                Poll::Ready(Ok(_)) => {}
+                Poll::Pending => return false,
+            }
         }
     }
 }
