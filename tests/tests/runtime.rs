@@ -8,6 +8,8 @@ use postrider_tests::load::Load;
 use postrider_tests::{ask, envoy, get, postrider_only};
 use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A route that takes requests by a share which the runtime may change, and one behind it that takes the rest.
 fn drawn(path: &str, key: &str) -> [Value; 2] {
@@ -287,4 +289,80 @@ fn a_cluster_is_taken_out_for_maintenance() {
     assert_eq!(stats.value("cluster.other.upstream_rq_maintenance_mode"), 0);
     assert_eq!(proxy.admin_post("/runtime_modify?upstream.maintenance_mode.shop=0").status, 200);
     assert_eq!(proxy.get("/").status, 200);
+}
+
+/// Answers with a status that may change, over connections that stay.
+fn changing(status: &Arc<AtomicU16>) -> Origin {
+    let status = status.clone();
+    Origin::start(move |connection| {
+        while connection.request().is_some() {
+            let status = status.load(Ordering::SeqCst);
+            connection.write(format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n").as_bytes());
+        }
+    })
+}
+
+/// Of the hosts, how `/clusters` says that they are, in order.
+fn health_flags(proxy: &Proxy) -> Vec<String> {
+    let text = proxy.admin_get("/clusters").text().to_owned();
+    let flags = text.lines().filter_map(|line| Some(line.split_once("::health_flags::")?.1.to_owned()));
+    let mut flags: Vec<String> = flags.collect();
+    flags.sort();
+    flags
+}
+
+#[test]
+fn another_limit_made_hosts_that_were_left_out_come_back() {
+    let status = Arc::new(AtomicU16::new(503));
+    let (a, b) = (changing(&status), changing(&status));
+    let outliers =
+        json!({"consecutive_5xx": 1, "interval": "60s", "base_ejection_time": "60s", "max_ejection_percent": 50});
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .cluster_with("origin", &[a.address, b.address], json!({"outlier_detection": outliers}))
+        .overlay(json!({"layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]}}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 503);
+    let one_is_out = ["/failed_outlier_check", "healthy"];
+    wait_until("a host is left out", || health_flags(&proxy) == one_is_out);
+    status.store(200, Ordering::SeqCst);
+    let connections = || a.connection_count() + b.connection_count();
+    while connections() < 2 {
+        assert_eq!(proxy.get("/").status, 200);
+    }
+    for change in [
+        "circuit_breakers.origin.default.max_requests=500",
+        "circuit_breakers.origin.high.max_retries=500",
+        "upstream.healthy_panic_threshold=40",
+        "upstream.maintenance_mode.origin=0",
+        // Nobody waits: the connection is there.
+        "circuit_breakers.origin.default.max_pending_requests=0",
+        "circuit_breakers.origin.default.max_pending_requests=",
+    ] {
+        assert_eq!(proxy.admin_post(&format!("/runtime_modify?{change}")).status, 200);
+        assert_eq!(health_flags(&proxy), one_is_out, "{change}");
+        assert_eq!((proxy.get("/").status, connections()), (200, 2), "{change}");
+    }
+    assert_eq!(proxy.stats().value("cluster.origin.outlier_detection.ejections_active"), 1);
+    assert_eq!(proxy.admin_post("/runtime_modify?circuit_breakers.origin.default.max_requests=0").status, 200);
+    assert_eq!((proxy.get("/").status, connections()), (503, 2));
+    assert_eq!(proxy.admin_post("/runtime_modify?circuit_breakers.origin.default.max_requests=1").status, 200);
+    assert_eq!((proxy.get("/").status, connections()), (200, 2));
+    assert_eq!(health_flags(&proxy), one_is_out);
+}
+
+#[test]
+fn another_limit_began_health_checks_anew() {
+    let origin = Origin::echo("a");
+    let check = json!({"timeout": "5s", "interval": "60s", "no_traffic_interval": "60s", "unhealthy_threshold": 1,
+        "healthy_threshold": 1, "tcp_health_check": {}});
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .cluster_with("origin", &[origin.address], json!({"health_checks": [check]}))
+        .overlay(json!({"layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]}}));
+    let proxy = Proxy::start(&config);
+    let attempts = || proxy.stats().value("cluster.origin.health_check.attempt");
+    wait_until("a check", || attempts() == 1 && health_flags(&proxy) == ["healthy"]);
+    for change in ["circuit_breakers.origin.default.max_connections=7", "upstream.healthy_panic_threshold=40"] {
+        assert_eq!(proxy.admin_post(&format!("/runtime_modify?{change}")).status, 200);
+        assert_eq!((proxy.get("/").status, attempts()), (200, 1), "{change}");
+    }
 }

@@ -44,6 +44,22 @@ pub struct Cluster {
     pub origin: Origin,
 }
 
+impl Cluster {
+    /// Whether one that runs as `other` says can become this one while it goes on: they differ at most in numbers that are
+    /// looked at with each request, or where hosts change.
+    pub fn continues(&self, other: &Cluster) -> bool {
+        if self.name != other.name || !self.thresholds.continue_as(&other.thresholds) {
+            return false;
+        }
+        let mut same = self.clone();
+        same.thresholds = other.thresholds;
+        same.high_thresholds = other.high_thresholds;
+        same.health.panic_threshold = other.health.panic_threshold;
+        same.balancing.maintained = other.balancing.maintained;
+        self.high_thresholds.continue_as(&other.high_thresholds) && same == *other
+    }
+}
+
 /// What clusters measure only where somebody wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Measures {
@@ -249,6 +265,17 @@ pub struct RetryBudget {
     pub at_least: u32,
     /// Counts requests that began within this time, in place of those under way.
     pub interval: Option<Duration>,
+}
+
+impl Thresholds {
+    /// There are the same limits, whatever they are: where there is one more or less, nothing was counted for it before.
+    fn continue_as(&self, other: &Thresholds) -> bool {
+        let budget = |thresholds: &Thresholds| thresholds.retry_budget.map(|budget| budget.interval);
+        budget(self) == budget(other)
+            && self.max_connection_pools.is_some() == other.max_connection_pools.is_some()
+            && self.max_connections_per_host == other.max_connections_per_host
+            && self.track_remaining == other.track_remaining
+    }
 }
 
 impl Default for Thresholds {

@@ -5,10 +5,10 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use postrider_model::{Priority, RetryBudget, Thresholds};
+use postrider_model::{Priority, Thresholds};
 
 use crate::recent::Recent;
 
@@ -20,19 +20,27 @@ pub struct Breakers {
     counts: Box<[Counts]>,
 }
 
-/// The limits of one priority, by kind.
+/// The limits of one priority, by kind. They may become others while they are asked.
 #[derive(Debug)]
 struct Limits {
     of_kind: [Limit; KINDS],
-    retry_budget: Option<RetryBudget>,
+    retry_budget: Option<Budget>,
     /// Where the budget is a share of requests that began lately.
     recent: Option<Recent>,
 }
 
+/// Retries as a share of requests.
+#[derive(Debug)]
+struct Budget {
+    /// The bits of a number.
+    percent: AtomicU64,
+    at_least: AtomicU32,
+}
+
 #[derive(Debug)]
 struct Limit {
-    limit: u32,
-    share: u32,
+    limit: AtomicU32,
+    share: AtomicU32,
     /// Somebody holds more than his share, so everybody must look at the sum.
     beyond_share: AtomicBool,
 }
@@ -74,26 +82,38 @@ impl Breakers {
     pub fn new(default: &Thresholds, high: &Thresholds, workers: usize) -> Breakers {
         let workers = workers.max(1);
         let of = |limits: &Thresholds| Limits {
-            // In the order that `Limited::of` takes them apart.
-            of_kind: [
-                limits.max_connections,
-                limits.max_pending_requests,
-                limits.max_requests,
-                limits.max_retries,
-                limits.max_connection_pools.unwrap_or(u32::MAX),
-            ]
-            .map(|limit| Limit {
-                limit,
-                share: limit / u32::try_from(workers).unwrap_or(u32::MAX),
+            of_kind: by_kind(limits).map(|limit| Limit {
+                limit: AtomicU32::new(limit),
+                share: AtomicU32::new(share(limit, workers)),
                 beyond_share: AtomicBool::new(false),
             }),
-            retry_budget: limits.retry_budget,
+            retry_budget: limits.retry_budget.map(|budget| Budget {
+                percent: AtomicU64::new(budget.percent.to_bits()),
+                at_least: AtomicU32::new(budget.at_least),
+            }),
             recent: limits
                 .retry_budget
                 .and_then(|budget| budget.interval)
                 .map(|interval| Recent::new(interval, workers)),
         };
         Breakers { default: of(default), high: of(high), counts: (0..workers).map(|_| Counts::default()).collect() }
+    }
+
+    /// Other limits from now on; what is held stays held, be it too much. Whether there is a budget of retries, and what it
+    /// counts, stays as well.
+    pub fn limit_to(&self, default: &Thresholds, high: &Thresholds) {
+        for (limits, model) in [(&self.default, default), (&self.high, high)] {
+            for (at, limit) in limits.of_kind.iter().zip(by_kind(model)) {
+                at.limit.store(limit, Relaxed);
+                at.share.store(share(limit, self.counts.len()), Relaxed);
+                // Somebody may hold more than the share that he has now.
+                at.beyond_share.store(true, Relaxed);
+            }
+            if let (Some(budget), Some(model)) = (&limits.retry_budget, model.retry_budget) {
+                budget.percent.store(model.percent.to_bits(), Relaxed);
+                budget.at_least.store(model.at_least, Relaxed);
+            }
+        }
     }
 
     #[inline]
@@ -135,7 +155,8 @@ impl Breakers {
             }
         };
         // Rounded down, as in Envoy (`RetryBudgetImpl::max`).
-        ((budget.percent / 100.0 * f64::from(whole)) as u32).max(budget.at_least)
+        let percent = f64::from_bits(budget.percent.load(Relaxed));
+        ((percent / 100.0 * f64::from(whole)) as u32).max(budget.at_least.load(Relaxed))
     }
 
     fn try_retry(&self, priority: Priority, worker: usize, now: Duration) -> bool {
@@ -159,6 +180,22 @@ impl Breakers {
     }
 }
 
+/// In the order in which [`Limited::of`] takes them apart.
+fn by_kind(limits: &Thresholds) -> [u32; KINDS] {
+    [
+        limits.max_connections,
+        limits.max_pending_requests,
+        limits.max_requests,
+        limits.max_retries,
+        limits.max_connection_pools.unwrap_or(u32::MAX),
+    ]
+}
+
+/// What one of so many workers may hold without a look at the others.
+fn share(limit: u32, workers: usize) -> u32 {
+    limit / u32::try_from(workers).unwrap_or(u32::MAX)
+}
+
 /// One limit and what is held of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Breaker<'b> {
@@ -170,7 +207,7 @@ pub struct Breaker<'b> {
 
 impl<'b> Breaker<'b> {
     pub fn limit(self) -> u32 {
-        self.limit.limit
+        self.limit.limit.load(Relaxed)
     }
 
     /// What all workers hold.
@@ -181,14 +218,14 @@ impl<'b> Breaker<'b> {
 
     /// How many more there may be.
     pub fn remaining(self) -> u32 {
-        self.limit.limit.saturating_sub(self.held())
+        self.limit().saturating_sub(self.held())
     }
 
     /// Whether `worker` could not take one more.
     pub fn is_reached(self, worker: usize) -> bool {
         let held = self.of_worker(worker).map_or(u32::MAX, |cell| cell.load(Relaxed));
         let Limit { limit, share, beyond_share } = self.limit;
-        (held >= *share || beyond_share.load(Relaxed)) && self.held() >= *limit
+        (held >= share.load(Relaxed) || beyond_share.load(Relaxed)) && self.held() >= limit.load(Relaxed)
     }
 
     /// Takes one more for `worker`; `false` when the limit is reached.
@@ -196,12 +233,13 @@ impl<'b> Breaker<'b> {
         let Some(cell) = self.of_worker(worker) else { return false };
         let held = cell.load(Relaxed);
         let Limit { limit, share, beyond_share } = self.limit;
-        if held >= *share || beyond_share.load(Relaxed) {
+        let share = share.load(Relaxed);
+        if held >= share || beyond_share.load(Relaxed) {
             let sum = self.held();
-            if sum >= *limit {
+            if sum >= limit.load(Relaxed) {
                 return false;
             }
-            beyond_share.store(held >= *share || sum > *share, Relaxed);
+            beyond_share.store(held >= share || sum > share, Relaxed);
         }
         cell.store(held + 1, Relaxed);
         true
@@ -296,6 +334,8 @@ impl Drop for Permit {
 
 #[cfg(test)]
 mod tests {
+    use postrider_model::RetryBudget;
+
     use super::*;
 
     fn of_requests(limit: u32, workers: usize) -> Breakers {
@@ -321,6 +361,37 @@ mod tests {
     #[test]
     fn a_limit_of_zero_lets_nothing_pass() {
         assert!(!requests(&of_requests(0, 4)).try_acquire(0));
+    }
+
+    #[test]
+    fn other_limits_count_what_is_held_already() {
+        let breakers = of_requests(4, 2);
+        let breaker = requests(&breakers);
+        assert!((0..2).all(|_| breaker.try_acquire(0)) && breaker.try_acquire(1));
+        let limit_to = |max_requests| {
+            let limits = Thresholds { max_requests, ..Thresholds::default() };
+            breakers.limit_to(&limits, &limits);
+        };
+        limit_to(2);
+        assert!(breaker.is_reached(1) && !breaker.try_acquire(0) && !breaker.try_acquire(1));
+        limit_to(8);
+        assert!((0..5).all(|_| breaker.try_acquire(1)) && !breaker.try_acquire(0));
+        assert_eq!(breaker.held(), 8);
+    }
+
+    #[test]
+    fn another_budget_counts_from_the_next_retry_on() {
+        let of = |percent, at_least| Thresholds {
+            retry_budget: Some(RetryBudget { percent, at_least, interval: None }),
+            ..Thresholds::default()
+        };
+        let breakers = Breakers::new(&of(20.0, 3), &of(20.0, 3), 1);
+        assert_eq!(breakers.retry_limit(Priority::High, Duration::ZERO), 3);
+        breakers.limit_to(&of(50.0, 0), &of(20.0, 6));
+        assert_eq!(breakers.retry_limit(Priority::Default, Duration::ZERO), 0);
+        assert_eq!(breakers.retry_limit(Priority::High, Duration::ZERO), 6);
+        (0..5).for_each(|_| requests(&breakers).acquire(0));
+        assert_eq!(breakers.retry_limit(Priority::Default, Duration::ZERO), 2);
     }
 
     #[test]

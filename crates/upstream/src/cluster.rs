@@ -1,6 +1,6 @@
 //! A cluster as one worker sees it: its hosts, and who is next.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,14 +27,17 @@ pub struct Endpoints(pub Vec<Arc<Endpoint>>);
 #[derive(Debug)]
 pub struct Cluster<C> {
     balancing: Balancing,
-    rules: HealthRules,
+    /// Asked when hosts change, not when one is picked.
+    rules: RefCell<HealthRules>,
     /// Where bad answers of hosts are counted.
     monitors: Option<Arc<Monitors>>,
     /// Where connections to a host are counted.
     open: Option<Arc<OpenConnections>>,
     hosts: RefCell<HostSet<C>>,
     /// More than chance or turn may decide on the host of a request.
-    asks_requests: bool,
+    asks_requests: Cell<bool>,
+    /// See [`Balancing::maintained`].
+    maintained: Cell<u32>,
     /// Requests that wait until a connection comes free.
     queue: Queue,
 }
@@ -84,14 +87,23 @@ impl<C> Cluster<C> {
         random: &Random,
     ) -> Cluster<C> {
         let hosts = RefCell::new(HostSet::new(&balancing, &home, random));
-        let asks_requests = balancing.subsets.is_some()
-            || balancing.named.is_some()
-            || balancing.dropped > 0
-            || balancing.maintained > 0
-            || !balancing.hash_policies.is_empty();
-        let cluster = Cluster { balancing, rules, monitors, open, hosts, asks_requests, queue: Queue::default() };
+        let maintained = Cell::new(balancing.maintained);
+        let asks_requests = Cell::new(asks_requests(&balancing, balancing.maintained));
+        let (rules, queue) = (RefCell::new(rules), Queue::default());
+        let cluster = Cluster { balancing, rules, monitors, open, hosts, asks_requests, maintained, queue };
         cluster.update(endpoints, random);
         cluster
+    }
+
+    /// Takes over what may change while the cluster goes on: who gets traffic when too few are well, and how many requests are
+    /// told that somebody maintains it.
+    pub fn adjust(&self, panic_threshold: f64, maintained: u32, random: &Random) {
+        self.maintained.set(maintained);
+        self.asks_requests.set(asks_requests(&self.balancing, maintained));
+        let before = std::mem::replace(&mut self.rules.borrow_mut().panic_threshold, panic_threshold);
+        if before != panic_threshold {
+            self.rearrange(random);
+        }
     }
 
     /// Takes over a new set of endpoints. Hosts that stay keep their connections and counts; the pools of those that
@@ -126,15 +138,16 @@ impl<C> Cluster<C> {
             host.removed.set(false);
             hosts.all.push(host);
         }
+        let rules = self.rules.borrow();
         let stays = |host: &mut Rc<Host<C>>| {
             let replaced = endpoints.0.iter().any(|endpoint| endpoint.address == host.endpoint.address);
-            self.is_checked(&host.endpoint) && !self.rules.drops_removed && !replaced && !host.health.get().failed
+            self.is_checked(&host.endpoint) && !rules.drops_removed && !replaced && !host.health.get().failed
         };
         for host in old.extract_if(.., stays).collect::<Vec<_>>() {
             host.removed.set(true);
             hosts.all.push(host);
         }
-        hosts.arrange(&self.balancing, &self.rules, random);
+        hosts.arrange(&self.balancing, &rules, random);
         old.iter().flat_map(|host| host.retire()).collect()
     }
 
@@ -142,7 +155,7 @@ impl<C> Cluster<C> {
     pub fn clear(&self) -> Vec<C> {
         let mut hosts = self.hosts.borrow_mut();
         let old = std::mem::take(&mut hosts.all);
-        hosts.arrange(&self.balancing, &self.rules, &Random::new(1));
+        hosts.arrange(&self.balancing, &self.rules.borrow(), &Random::new(1));
         old.iter().flat_map(|host| host.retire()).collect()
     }
 
@@ -159,7 +172,7 @@ impl<C> Cluster<C> {
         if goes {
             hosts.all.remove(at);
         }
-        hosts.arrange(&self.balancing, &self.rules, random);
+        hosts.arrange(&self.balancing, &self.rules.borrow(), random);
         if goes { host.retire() } else { Vec::new() }
     }
 
@@ -171,18 +184,18 @@ impl<C> Cluster<C> {
             (host.ejected.replace(ejected), host.degraded.replace(degraded)) != (ejected, degraded)
         };
         if found.is_some_and(changes) {
-            hosts.arrange(&self.balancing, &self.rules, random);
+            hosts.arrange(&self.balancing, &self.rules.borrow(), random);
         }
     }
 
     /// Works out anew who gets traffic, since it is news where the proxy stands.
     pub fn rearrange(&self, random: &Random) {
-        self.hosts.borrow_mut().arrange(&self.balancing, &self.rules, random);
+        self.hosts.borrow_mut().arrange(&self.balancing, &self.rules.borrow(), random);
     }
 
     /// Where its hosts stand, as a cluster of proxies tells its own.
     pub fn population(&self) -> Population {
-        Population::of(self.hosts.borrow().all.iter(), &self.rules)
+        Population::of(self.hosts.borrow().all.iter(), &self.rules.borrow())
     }
 
     fn begin_slowly(&self, host: &Host<C>) {
@@ -193,7 +206,7 @@ impl<C> Cluster<C> {
 
     /// Whether an endpoint is one that active checks are about.
     pub fn is_checked(&self, endpoint: &Endpoint) -> bool {
-        !self.rules.checks.is_empty() && !endpoint.check.as_ref().is_some_and(|check| check.disabled)
+        !self.rules.borrow().checks.is_empty() && !endpoint.check.as_ref().is_some_and(|check| check.disabled)
     }
 
     fn first_health(&self, endpoint: &Endpoint) -> Health {
@@ -224,7 +237,7 @@ impl<C> Cluster<C> {
     /// The same for one that wants no host of the priorities in `without`. When the others can take nothing, none is left out
     /// any more, and `without` is empty.
     pub fn pick_without(&self, without: &mut Vec<u32>, choice: Choice<'_>, random: &Random) -> Option<Rc<Host<C>>> {
-        self.hosts.borrow().pick_without(without, (&self.balancing, &self.rules), random, choice)
+        self.hosts.borrow().pick_without(without, (&self.balancing, &self.rules.borrow()), random, choice)
     }
 
     /// A host that is likely to be next, and that the next request gets unless something changes. As many may be asked for as
@@ -240,7 +253,7 @@ impl<C> Cluster<C> {
 
     /// Of the table by which hosts are chosen, where a hash does it and there are hosts; `None` elsewhere.
     pub fn table_sizes(&self, random: &Random) -> Option<TableSizes> {
-        self.hosts.borrow().table_sizes((&self.balancing, &self.rules), random)
+        self.hosts.borrow().table_sizes((&self.balancing, &self.rules.borrow()), random)
     }
 
     /// Requests may want hosts with certain labels.
@@ -252,7 +265,7 @@ impl<C> Cluster<C> {
     /// More of a request may decide on its host, or on whether it gets one, than what its route says to hash.
     #[inline]
     pub fn asks_requests(&self) -> bool {
-        self.asks_requests
+        self.asks_requests.get()
     }
 
     /// What is hashed, whatever routes say of it; none leaves it to them.
@@ -273,7 +286,7 @@ impl<C> Cluster<C> {
 
     /// Chance has it that this request is turned away, as somebody maintains the cluster.
     pub fn is_maintained(&self, random: &Random) -> bool {
-        self.balancing.maintained > 0 && random.next() % 100 < u64::from(self.balancing.maintained)
+        self.maintained.get() > 0 && random.next() % 100 < u64::from(self.maintained.get())
     }
 
     /// What happened to subsets since the last time; `None` when there are none.
@@ -303,12 +316,13 @@ impl<C> Cluster<C> {
 
     fn count(&self, counts: impl Fn(&Host<C>) -> bool) -> Members {
         let hosts = self.hosts.borrow();
+        let ignores_unchecked = self.rules.borrow().ignores_unchecked;
         let count = |of: &dyn Fn(&Host<C>) -> bool| hosts.all.iter().filter(|host| counts(host) && of(host)).count();
         Members {
             all: count(&|_| true),
             healthy: count(&|host| host.standing() == EndpointHealth::Healthy),
             degraded: count(&|host| host.standing() == EndpointHealth::Degraded),
-            excluded: count(&|host| host.health.get().is_excluded(self.rules.ignores_unchecked)),
+            excluded: count(&|host| host.health.get().is_excluded(ignores_unchecked)),
         }
     }
 
@@ -362,6 +376,15 @@ impl<C> Cluster<C> {
     pub fn has_waiters(&self) -> bool {
         !self.queue.is_empty()
     }
+}
+
+/// More of a request may decide on its host, or on whether it gets one, than what its route says to hash.
+fn asks_requests(balancing: &Balancing, maintained: u32) -> bool {
+    balancing.subsets.is_some()
+        || balancing.named.is_some()
+        || balancing.dropped > 0
+        || maintained > 0
+        || !balancing.hash_policies.is_empty()
 }
 
 #[cfg(test)]
@@ -444,6 +467,32 @@ mod tests {
         pick(1);
         assert_eq!(cluster.take_panics(), 5);
         assert_eq!(cluster.take_panics(), 0);
+    }
+
+    #[test]
+    fn another_panic_threshold_forgets_nothing_of_the_hosts() {
+        let random = Random::new(1);
+        let all: Vec<_> = (1..=4).map(|port| endpoint(port, 0, EndpointHealth::Healthy)).collect();
+        let cluster = Cluster::<u32>::new(Balancing::default(), checked(false), &Endpoints(all.clone()), &random);
+        for (at, endpoint) in all.iter().enumerate() {
+            cluster.set_health(endpoint, Health { failed: at > 0, ..Health::default() }, &random);
+        }
+        let picked = || (0..40).filter(|_| cluster.pick(&random).is_some_and(|host| host.health.get().failed)).count();
+        assert!(picked() > 0, "too few are well");
+        cluster.adjust(20.0, 0, &random);
+        assert_eq!((picked(), cluster.members().healthy), (0, 1));
+    }
+
+    #[test]
+    fn requests_are_asked_while_somebody_maintains_the_cluster() {
+        let random = Random::new(1);
+        let endpoints = Endpoints(vec![endpoint(1, 0, EndpointHealth::Healthy)]);
+        let cluster = Cluster::<u32>::new(Balancing::default(), HealthRules::default(), &endpoints, &random);
+        assert!(!cluster.asks_requests() && !cluster.is_maintained(&random));
+        cluster.adjust(50.0, 100, &random);
+        assert!(cluster.asks_requests() && cluster.is_maintained(&random));
+        cluster.adjust(50.0, 0, &random);
+        assert!(!cluster.asks_requests() && !cluster.is_maintained(&random));
     }
 
     #[test]

@@ -284,6 +284,12 @@ impl Cluster {
         Some(Box::new(Party { wishes: objects.wishes.clone(), ..party.map(|party| *party).unwrap_or_default() }))
     }
 
+    /// Takes over what may have changed since it began, and whether or not it has.
+    pub(crate) fn adjust(&self, model: &postrider_model::Cluster, worker: &Worker) {
+        self.breakers.limit_to(&model.thresholds, &model.high_thresholds);
+        self.hosts.adjust(model.health.panic_threshold, model.balancing.maintained, &worker.random);
+    }
+
     /// New endpoints; connections to those that are gone close.
     pub(crate) fn update(self: &Rc<Cluster>, endpoints: &Endpoints, worker: &Rc<Worker>) {
         let before = self.plan.model.balancing.closes_on_change.then(|| self.hosts.all());

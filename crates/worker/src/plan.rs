@@ -46,6 +46,7 @@ use upstream::UpstreamSlots;
 pub struct Plan {
     pub snapshot: Arc<Snapshot>,
     pub listeners: Vec<Arc<ListenerPlan>>,
+    /// In the order of the snapshot's.
     pub clusters: Vec<Arc<ClusterPlan>>,
     /// The plugins that access logs are told to, each distinct one once.
     pub loggers: Vec<LoggerPlan>,
@@ -170,7 +171,8 @@ impl Plan {
         let mut errors = Vec::new();
         let mut clusters: Vec<Arc<ClusterPlan>> = Vec::new();
         for cluster in &snapshot.clusters {
-            let known = previous.and_then(|plan| plan.clusters.iter().find(|old| old.model == *cluster));
+            let of_name = previous.and_then(|plan| plan.clusters.iter().find(|old| old.model.name == cluster.name));
+            let known = of_name.filter(|old| old.model == *cluster || cluster.continues(&old.model));
             match known {
                 Some(known) if known.is_current() => clusters.push(known.clone()),
                 _ => match ClusterPlan::compile(cluster, registry, workers) {

@@ -344,6 +344,7 @@ impl Worker {
         let mut clusters = HashMap::with_capacity(plan.clusters.len());
         let is_local = |cluster: &&Arc<ClusterPlan>| plan.snapshot.local_cluster.as_deref() == Some(&*cluster.name);
         let local = plan.clusters.iter().find(is_local);
+        let models: HashMap<&str, _> = plan.snapshot.clusters.iter().map(|model| (&*model.name, model)).collect();
         // Until all clusters are there, nobody is to be told of it.
         self.local_cluster.take();
         let mut moved = local.is_none() && self.home.learn(None);
@@ -352,6 +353,9 @@ impl Worker {
             let kept = old.remove(&cluster.name).filter(|old| Arc::ptr_eq(&old.plan, cluster));
             let warm = || self.warming.borrow_mut().remove(&cluster.name).filter(|w| Arc::ptr_eq(&w.plan, cluster));
             let running = kept.or_else(warm).unwrap_or_else(|| Cluster::new(cluster, &self));
+            if let Some(model) = models.get(&*cluster.name) {
+                running.adjust(model, &self);
+            }
             if let Some(endpoints) = endpoints.get(&cluster.name) {
                 running.update(endpoints, &self);
             }

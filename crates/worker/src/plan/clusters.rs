@@ -15,6 +15,7 @@ use super::files::{are_current, read, remember};
 use super::filters;
 
 pub struct ClusterPlan {
+    /// As it was when the cluster began. What [continues](Cluster::continues) it is taken over by what runs.
     pub model: Arc<Cluster>,
     pub name: Arc<str>,
     pub breakers: Arc<Breakers>,

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use postrider_filter_api::*;
-use postrider_model::{FilterConfig, FilterOverride, FilterSlot, Snapshot, Value};
+use postrider_model::{Cluster, FilterConfig, FilterOverride, FilterSlot, RetryBudget, Snapshot, Value};
 use postrider_testkit::TempDir;
 use postrider_worker::Plan;
 
@@ -128,4 +128,24 @@ fn a_plan_tells_its_plugins_and_what_each_route_sees() {
     assert_eq!((&*seen.name, seen.slot), ("r", 0));
     assert_eq!(seen.configs.route.as_ref().unwrap().shown, Value::String("route".into()));
     assert!(routes.filter_chains[0].0[0].configs.route.is_none());
+}
+
+#[test]
+fn a_cluster_goes_on_with_other_limits_and_with_nothing_else() {
+    let first = Plan::compile(snapshot(), None, &registry(), 1).unwrap_or_else(|e| panic!("{e:?}"));
+    let goes_on = |change: &dyn Fn(&mut Cluster)| {
+        let mut snapshot = (*snapshot()).clone();
+        change(Arc::make_mut(&mut snapshot.clusters[0]));
+        let plan = Plan::compile(Arc::new(snapshot), Some(&first), &registry(), 1).unwrap_or_else(|e| panic!("{e:?}"));
+        Arc::ptr_eq(&plan.clusters[0], &first.clusters[0])
+    };
+    assert!(goes_on(&|cluster| cluster.thresholds.max_requests = 7));
+    assert!(goes_on(&|cluster| cluster.high_thresholds.max_retries = 7));
+    assert!(goes_on(&|cluster| cluster.health.panic_threshold = 7.0));
+    assert!(goes_on(&|cluster| cluster.balancing.maintained = 7));
+    assert!(!goes_on(&|cluster| cluster.buffer_limit = 7));
+    assert!(!goes_on(&|cluster| cluster.thresholds.track_remaining = true));
+    assert!(!goes_on(&|cluster| cluster.high_thresholds.max_connection_pools = Some(7)));
+    let budget = Some(RetryBudget { percent: 20.0, at_least: 3, interval: None });
+    assert!(!goes_on(&|cluster| cluster.thresholds.retry_budget = budget));
 }
