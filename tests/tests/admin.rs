@@ -5,6 +5,7 @@ use postrider_tests::kit::{Config, Origin, Proxy, RawClient, Stats, net, wait_un
 use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 #[test]
 fn ready_and_server_info_tell_the_state() {
@@ -204,6 +205,39 @@ fn stats_can_be_filtered_and_read_as_json() {
     assert!(!used.0.contains_key("cluster.origin.upstream_cx_connect_fail"));
     let page = proxy.admin_json("/stats?format=json&filter=upstream_rq_total");
     assert_eq!(page["stats"], json!([{"name": "cluster.origin.upstream_rq_total", "value": 1}]));
+}
+
+#[test]
+fn alerts_on_a_cluster_without_healthy_hosts_found_no_series() {
+    let (origin, dead) = (Origin::echo("a"), SocketAddr::from(([127, 0, 0, 1], net::free_port())));
+    let check = json!([{"timeout": "5s", "interval": "60s", "no_traffic_interval": "60s", "unhealthy_threshold": 1,
+        "healthy_threshold": 1, "tcp_health_check": {}}]);
+    let config = Config::proxy_to(origin.address).cluster_with("gone", &[dead], json!({"health_checks": check}));
+    let proxy = Proxy::start(&config);
+    proxy.wait_stat("cluster.gone.health_check.failure", 1);
+    proxy.get("/");
+    proxy.wait_stat("http.ingress_http.downstream_cx_active", 0);
+    let page = proxy.admin_get("/stats/prometheus?usedonly&filter=membership_healthy|_active$|rq_retry");
+    let lines: Vec<&str> = page.text().lines().filter(|line| !line.contains("admin")).collect();
+    for expected in [
+        "envoy_cluster_membership_healthy{envoy_cluster_name=\"gone\"} 0",
+        "envoy_cluster_membership_healthy{envoy_cluster_name=\"origin\"} 1",
+        "envoy_cluster_upstream_rq_active{envoy_cluster_name=\"origin\"} 0",
+        "envoy_http_downstream_cx_active{envoy_http_conn_manager_prefix=\"ingress_http\"} 0",
+        "envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix=\"ingress_http\"} 0",
+    ] {
+        assert!(lines.contains(&expected), "{expected} is not in {lines:?}");
+    }
+    let active_of_gone = |line: &&&str| line.contains("gone") && line.contains("_active");
+    assert!(!lines.iter().any(|line| active_of_gone(&line) || line.contains("retry")), "nothing came to be: {lines:?}");
+    assert_eq!(proxy.admin_post("/reset_counters").status, 200);
+    let used = Stats::parse(proxy.admin_get("/stats?usedonly").text());
+    for reset in
+        ["cluster.origin.upstream_rq_total", "cluster.origin.upstream_rq_200", "http.ingress_http.downstream_rq_2xx"]
+    {
+        assert_eq!(used.0.get(reset).map(String::as_str), Some("0"), "{reset}");
+    }
+    assert!(!used.0.contains_key("cluster.origin.upstream_rq_retry"));
 }
 
 #[test]

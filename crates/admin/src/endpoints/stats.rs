@@ -18,7 +18,7 @@ use regex::Regex;
 use std::collections::HashSet;
 
 pub(super) const PARAMETERS: &[(&str, &str)] = &[
-    ("usedonly", "Only include stats that are not zero"),
+    ("usedonly", "Only include stats that have been written by system since restart"),
     ("filter", "Regular expression for filtering stats"),
     ("invert_filter", "Invert the filter regex"),
     ("format", "Format to use; One of (html, active-html, text, json, prometheus)"),
@@ -27,7 +27,7 @@ pub(super) const PARAMETERS: &[(&str, &str)] = &[
 ];
 
 pub(super) const PROMETHEUS_PARAMETERS: &[(&str, &str)] = &[
-    ("usedonly", "Only include stats that are not zero"),
+    ("usedonly", "Only include stats that have been written by system since restart"),
     ("filter", "Regular expression for filtering stats"),
     ("invert_filter", "Invert the filter regex"),
     ("histogram_buckets", "Histogram bucket display mode; One of (cumulative, summary)"),

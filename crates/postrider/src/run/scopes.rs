@@ -338,12 +338,18 @@ fn now() -> Duration {
 fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
     use sets::cluster::*;
     let mut scope = KnownScope::new(&SET, cluster_prefix(&cluster.model));
-    // Of a cluster whose hosts come and go, the first worker counts them.
+    // Of a cluster whose hosts come and go, the first worker counts them; none is a number as well.
+    scope.computed =
+        [MEMBERSHIP_TOTAL, MEMBERSHIP_HEALTHY, MEMBERSHIP_DEGRADED, MEMBERSHIP_EXCLUDED].map(|gauge| (gauge, 0)).into();
     if let (Discovery::Static(endpoints), true, None) =
         (&cluster.model.discovery, cluster.model.health.checks.is_empty(), &cluster.model.outliers)
     {
-        let healthy = endpoints.iter().filter(|e| e.health == EndpointHealth::Healthy).count();
-        scope.computed = vec![(MEMBERSHIP_TOTAL, endpoints.len() as u64), (MEMBERSHIP_HEALTHY, healthy as u64)];
+        let those = |health| endpoints.iter().filter(|endpoint| endpoint.health == health).count() as u64;
+        scope.computed.extend([
+            (MEMBERSHIP_TOTAL, endpoints.len() as u64),
+            (MEMBERSHIP_HEALTHY, those(EndpointHealth::Healthy)),
+            (MEMBERSHIP_DEGRADED, those(EndpointHealth::Degraded)),
+        ]);
     }
     // The hosts that a cluster begins with are its first change; what comes later the first worker counts.
     scope.counted = vec![(MEMBERSHIP_CHANGE, u64::from(!cluster.initial.0.is_empty()))];

@@ -229,13 +229,13 @@ impl Prometheus {
                 Stat::Cell(cell) => {
                     let stat = family.forms.set.shown_at(cell as usize);
                     let lazy = stat.is_some_and(|stat| stat.kind == Kind::LazyCounter);
-                    if values.cell(cell as usize) != 0 || !(lazy || self.query.used_only) {
+                    if values.is_used(cell as usize) || !(lazy || self.query.used_only) {
                         out.push((at, Series::Cell(cell)));
                     }
                 }
                 Stat::Codes(wanted) => {
-                    for (position, &(of, _, n)) in values.codes.iter().enumerate() {
-                        if of == wanted && (n > 0 || !self.query.used_only) {
+                    for (position, &(of, _, _)) in values.codes.iter().enumerate() {
+                        if of == wanted {
                             out.push((at, Series::Code(position as u16)));
                         }
                     }

@@ -114,17 +114,14 @@ impl Scope {
     pub(super) fn cells(&self, query: &Query) -> Vec<Series> {
         let mut out = Vec::new();
         for (cell, stat) in self.values.set.shown().enumerate() {
-            let unused = self.values.cell(cell) == 0;
-            let hidden = unused && (query.used_only || stat.kind == Kind::LazyCounter);
+            let hidden = !self.values.is_used(cell) && (query.used_only || stat.kind == Kind::LazyCounter);
             if !hidden && query.kinds.cells(stat.kind.is_counter()) {
                 out.push(Series::Cell(cell as u16));
             }
         }
         if query.kinds.cells(true) {
-            let codes = self.values.codes.iter().enumerate();
-            out.extend(
-                codes.filter(|(_, (_, _, n))| *n > 0 || !query.used_only).map(|(at, _)| Series::Code(at as u16)),
-            );
+            // Each was counted, be it before a reset.
+            out.extend((0..self.values.codes.len()).map(|at| Series::Code(at as u16)));
         }
         out
     }

@@ -5,6 +5,7 @@ mod histogram;
 mod registry;
 pub(crate) mod set;
 pub mod sets;
+mod used;
 
 pub use block::Block;
 pub use histogram::{DEFAULT_BOUNDS, Distribution, QUANTILES};

@@ -8,6 +8,7 @@
 use super::block::{Block, Cells};
 use super::histogram::Distribution;
 use super::set::{Counter, Gauge, Kind, Part, StatSet, Sums};
+use super::used::{self, Used};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::{Rc, Weak};
@@ -73,13 +74,15 @@ pub struct ScopeValues {
     pub codes: Vec<(u16, u16, u64)>,
     /// What its name does not tell.
     pub tags: Option<Box<ScopeTags>>,
+    /// Cells that were ever written.
+    used: Used,
 }
 
 impl ScopeValues {
     /// A scope in which nothing was counted.
     pub fn zeros(set: &'static StatSet, prefix: &str) -> Self {
         let (cells, histograms, codes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { set, prefix: prefix.to_owned(), cells, histograms, codes, tags: None }
+        Self { set, prefix: prefix.to_owned(), cells, histograms, codes, tags: None, used: Used::default() }
     }
 
     /// A counter of this scope's set.
@@ -102,6 +105,7 @@ impl ScopeValues {
         }
         if let Some(cell) = self.cells.get_mut(gauge.cell as usize) {
             *cell = value;
+            self.used.add(gauge.cell as usize);
         }
     }
 }
@@ -152,14 +156,22 @@ impl Registry {
     /// and by: workers go on counting meanwhile.
     pub fn read(&self, known: &[KnownScope]) -> Vec<ScopeValues> {
         let mut out: BTreeMap<(String, u32), ScopeValues> = BTreeMap::new();
+        let mut companions: HashMap<u32, Vec<(u16, u16)>> = HashMap::new();
         for scope in self.shared.all() {
-            let blocks = scope.lock();
+            let mut blocks = scope.lock();
             let mut values = blocks.totals(scope.set);
+            let mut used = blocks.note_used(scope.set, &values);
             if let Some(baseline) = &blocks.baseline {
                 baseline.subtract(&mut values);
             }
             drop(blocks);
-            let values = values.named(scope.set, scope.prefix.clone());
+            let companions = companions.entry(scope.set.id).or_insert_with(|| used::companions(scope.set));
+            for (gauge, counter) in companions {
+                if used.has(*counter as usize) {
+                    used.add(*gauge as usize);
+                }
+            }
+            let values = values.named(scope.set, scope.prefix.clone(), used);
             out.insert((scope.set.scope_name(&scope.prefix), scope.set.id), values);
         }
         for scope in known {
@@ -173,6 +185,10 @@ impl Registry {
                 debug_assert_eq!(gauge.set, scope.set.id, "a gauge of another set");
                 if let Some(cell) = values.cells.get_mut(gauge.cell as usize) {
                     *cell = cell.wrapping_add(*value);
+                }
+                let name = scope.set.cells.get(gauge.cell as usize).map_or("", |stat| stat.name);
+                if used::is_written_when_computed(name) {
+                    values.used.add(gauge.cell as usize);
                 }
             }
             for (counter, value) in &scope.counted {
@@ -223,6 +239,12 @@ impl ScopeValues {
         self.cells.get(cell).copied().unwrap_or(0)
     }
 
+    /// Whether a counter or gauge was ever written, by its number among those that are [shown](StatSet::shown).
+    pub fn is_used(&self, cell: usize) -> bool {
+        let is_written_zero = || self.set.shown_at(cell).is_some_and(|stat| used::is_written_zero(stat.name));
+        self.cell(cell) != 0 || self.used.has(cell) || is_written_zero()
+    }
+
     /// What a histogram recorded, if anything.
     pub fn histogram(&self, index: usize) -> Option<&Distribution> {
         self.histograms.get(index).filter(|distribution| distribution.count() > 0)
@@ -255,6 +277,8 @@ struct Blocks {
     whole: Vec<(u16, std::sync::Weak<AtomicU64>)>,
     retired: Option<Box<Totals>>,
     baseline: Option<Baseline>,
+    /// Gauges that some reader saw at more than zero.
+    seen: Used,
     /// Not configured any more; goes with its last block.
     removed: bool,
 }
@@ -349,6 +373,16 @@ impl Blocks {
         }
         totals
     }
+
+    /// Which cells were ever written, as far as these sums tell, which are without a baseline.
+    fn note_used(&mut self, set: &'static StatSet, totals: &Totals) -> Used {
+        let written = totals.cells.iter().zip(set.cells).enumerate().filter(|(_, (value, _))| **value != 0);
+        let written: Vec<(usize, bool)> = written.map(|(at, (_, stat))| (at, stat.kind.is_counter())).collect();
+        written.iter().filter(|(_, is_counter)| !is_counter).for_each(|(at, _)| self.seen.add(*at));
+        let mut used = self.seen.clone();
+        written.iter().for_each(|(at, _)| used.add(*at));
+        used
+    }
 }
 
 impl Totals {
@@ -411,12 +445,12 @@ impl Totals {
         }
     }
 
-    fn named(mut self, set: &'static StatSet, prefix: String) -> ScopeValues {
+    fn named(mut self, set: &'static StatSet, prefix: String, used: Used) -> ScopeValues {
         if self.histograms.iter().all(|distribution| distribution.count() == 0) {
             self.histograms = Vec::new();
         }
         let Self { cells, histograms, codes, .. } = self;
-        ScopeValues { set, prefix, cells, histograms, codes, tags: None }
+        ScopeValues { set, prefix, cells, histograms, codes, tags: None, used }
     }
 }
 

@@ -260,6 +260,7 @@ mod tests {
                 "upstream_rq_503",
                 "upstream_rq_5xx",
                 "upstream_rq_completed",
+                "warming_state",
                 "internal.upstream_rq_time",
                 "upstream_rq_time"
             ]
