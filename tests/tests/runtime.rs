@@ -291,6 +291,37 @@ fn a_cluster_is_taken_out_for_maintenance() {
     assert_eq!(proxy.get("/").status, 200);
 }
 
+#[test]
+fn retries_are_switched_off_by_upstream_use_retry() {
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let status = if request.headers.value("x-envoy-attempt-count") == Some("1") { 503 } else { 200 };
+            connection.write(format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n").as_bytes());
+        }
+    });
+    let retry = json!({"retry_on": "5xx", "num_retries": 2, "retry_back_off": {"base_interval": "0.001s"}});
+    let route = json!({"match": {"prefix": "/"}, "route": {"cluster": "origin", "retry_policy": retry}});
+    let config = Config::routes(json!([route]))
+        .cluster("origin", &[origin.address])
+        .overlay(json!({"layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]}}))
+        .overlay_filter(
+            "http",
+            json!({"route_config": {"virtual_hosts": [{
+                "name": "all", "domains": ["*"], "include_request_attempt_count": true, "routes": [route],
+            }]}}),
+        );
+    let proxy = Proxy::start(&config);
+    for (change, status) in [("", 200), ("upstream.use_retry=0", 503), ("upstream.use_retry=100", 200)] {
+        if !change.is_empty() {
+            assert_eq!(proxy.admin_post(&format!("/runtime_modify?{change}")).status, 200);
+        }
+        assert_eq!(proxy.get("/").status, status, "{change}");
+    }
+    let stats = proxy.stats();
+    let counted = ["upstream_rq_retry", "upstream_rq_retry_success", "upstream_rq_retry_overflow", "upstream_rq_total"];
+    assert_eq!(counted.map(|name| stats.value(&format!("cluster.origin.{name}"))), [2, 2, 0, 5]);
+}
+
 /// Answers with a status that may change, over connections that stay.
 fn changing(status: &Arc<AtomicU16>) -> Origin {
     let status = status.clone();
@@ -334,6 +365,7 @@ fn another_limit_made_hosts_that_were_left_out_come_back() {
         "circuit_breakers.origin.high.max_retries=500",
         "upstream.healthy_panic_threshold=40",
         "upstream.maintenance_mode.origin=0",
+        "upstream.use_retry=0",
         // Nobody waits: the connection is there.
         "circuit_breakers.origin.default.max_pending_requests=0",
         "circuit_breakers.origin.default.max_pending_requests=",

@@ -34,6 +34,8 @@ pub struct Balancing {
     pub dropped: u32,
     /// Of a hundred requests so many are told that the cluster is being maintained.
     pub maintained: u32,
+    /// Of a hundred tries that are worth another one so many get it.
+    pub retried: u32,
 }
 
 impl Default for Balancing {
@@ -53,6 +55,7 @@ impl Default for Balancing {
             hash_policies: Vec::new(),
             dropped: 0,
             maintained: 0,
+            retried: 100,
         }
     }
 }

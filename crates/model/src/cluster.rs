@@ -56,6 +56,7 @@ impl Cluster {
         same.high_thresholds = other.high_thresholds;
         same.health.panic_threshold = other.health.panic_threshold;
         same.balancing.maintained = other.balancing.maintained;
+        same.balancing.retried = other.balancing.retried;
         self.high_thresholds.continue_as(&other.high_thresholds) && same == *other
     }
 }

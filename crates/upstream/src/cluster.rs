@@ -38,6 +38,8 @@ pub struct Cluster<C> {
     asks_requests: Cell<bool>,
     /// See [`Balancing::maintained`].
     maintained: Cell<u32>,
+    /// See [`Balancing::retried`].
+    retried: Cell<u32>,
     /// Requests that wait until a connection comes free.
     queue: Queue,
 }
@@ -87,19 +89,20 @@ impl<C> Cluster<C> {
         random: &Random,
     ) -> Cluster<C> {
         let hosts = RefCell::new(HostSet::new(&balancing, &home, random));
-        let maintained = Cell::new(balancing.maintained);
+        let (maintained, retried) = (Cell::new(balancing.maintained), Cell::new(balancing.retried));
         let asks_requests = Cell::new(asks_requests(&balancing, balancing.maintained));
         let (rules, queue) = (RefCell::new(rules), Queue::default());
-        let cluster = Cluster { balancing, rules, monitors, open, hosts, asks_requests, maintained, queue };
+        let cluster = Cluster { balancing, rules, monitors, open, hosts, asks_requests, maintained, retried, queue };
         cluster.update(endpoints, random);
         cluster
     }
 
-    /// Takes over what may change while the cluster goes on: who gets traffic when too few are well, and how many requests are
-    /// told that somebody maintains it.
-    pub fn adjust(&self, panic_threshold: f64, maintained: u32, random: &Random) {
-        self.maintained.set(maintained);
-        self.asks_requests.set(asks_requests(&self.balancing, maintained));
+    /// Takes over what may change while the cluster goes on: who gets traffic when too few are well, and of `to` how many requests
+    /// are told that somebody maintains it, and how many tries get another one.
+    pub fn adjust(&self, panic_threshold: f64, to: &Balancing, random: &Random) {
+        self.maintained.set(to.maintained);
+        self.retried.set(to.retried);
+        self.asks_requests.set(asks_requests(&self.balancing, to.maintained));
         let before = std::mem::replace(&mut self.rules.borrow_mut().panic_threshold, panic_threshold);
         if before != panic_threshold {
             self.rearrange(random);
@@ -287,6 +290,12 @@ impl<C> Cluster<C> {
     /// Chance has it that this request is turned away, as somebody maintains the cluster.
     pub fn is_maintained(&self, random: &Random) -> bool {
         self.maintained.get() > 0 && random.next() % 100 < u64::from(self.maintained.get())
+    }
+
+    /// A try that is worth another one gets it, as far as chance has a say in that.
+    pub fn lets_retry(&self, random: &Random) -> bool {
+        let retried = self.retried.get();
+        retried >= 100 || random.next() % 100 < u64::from(retried)
     }
 
     /// What happened to subsets since the last time; `None` when there are none.
@@ -479,7 +488,7 @@ mod tests {
         }
         let picked = || (0..40).filter(|_| cluster.pick(&random).is_some_and(|host| host.health.get().failed)).count();
         assert!(picked() > 0, "too few are well");
-        cluster.adjust(20.0, 0, &random);
+        cluster.adjust(20.0, &Balancing::default(), &random);
         assert_eq!((picked(), cluster.members().healthy), (0, 1));
     }
 
@@ -489,9 +498,9 @@ mod tests {
         let endpoints = Endpoints(vec![endpoint(1, 0, EndpointHealth::Healthy)]);
         let cluster = Cluster::<u32>::new(Balancing::default(), HealthRules::default(), &endpoints, &random);
         assert!(!cluster.asks_requests() && !cluster.is_maintained(&random));
-        cluster.adjust(50.0, 100, &random);
+        cluster.adjust(50.0, &Balancing { maintained: 100, ..Balancing::default() }, &random);
         assert!(cluster.asks_requests() && cluster.is_maintained(&random));
-        cluster.adjust(50.0, 0, &random);
+        cluster.adjust(50.0, &Balancing::default(), &random);
         assert!(!cluster.asks_requests() && !cluster.is_maintained(&random));
     }
 

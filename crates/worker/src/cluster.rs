@@ -287,7 +287,7 @@ impl Cluster {
     /// Takes over what may have changed since it began, and whether or not it has.
     pub(crate) fn adjust(&self, model: &postrider_model::Cluster, worker: &Worker) {
         self.breakers.limit_to(&model.thresholds, &model.high_thresholds);
-        self.hosts.adjust(model.health.panic_threshold, model.balancing.maintained, &worker.random);
+        self.hosts.adjust(model.health.panic_threshold, &model.balancing, &worker.random);
     }
 
     /// New endpoints; connections to those that are gone close.

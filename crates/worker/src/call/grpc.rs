@@ -170,7 +170,10 @@ async fn tries(
 impl Tries {
     fn judge(&mut self, wanted: bool, worker: &Worker, cluster: &Cluster) -> Verdict {
         let now = (worker.id, worker.clock.now().since_start());
-        self.attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, Priority::Default, now)
+        match self.attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, Priority::Default, now) {
+            Verdict::Again if !cluster.hosts.lets_retry(&worker.random) => self.attempts.forgo(),
+            verdict => verdict,
+        }
     }
 
     /// Keeps what is sent.

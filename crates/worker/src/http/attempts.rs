@@ -339,6 +339,12 @@ impl Attempts {
         Verdict::Again
     }
 
+    /// The other try is not to be, although it would be worth it and there is room.
+    pub(crate) fn forgo(&mut self) -> Verdict {
+        self.permit = None;
+        Verdict::No
+    }
+
     /// Looks in an answer for when to come again.
     pub(super) fn heed(&mut self, response: &ResponseHead, now: SystemTime) {
         let policy = self.plan.as_ref().and_then(|plan| plan.model.retry.as_ref());

@@ -26,6 +26,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
     let mut balancing = if original { Balancing::default() } else { balancing::balancing(cx, at) };
     let maintained = cx.runtime.integer(&format!("upstream.maintenance_mode.{}", at.str("name")));
     balancing.maintained = maintained.map_or(0, |percent| percent.min(100) as u32);
+    balancing.retried = cx.runtime.integer("upstream.use_retry").map_or(100, |percent| percent.min(100) as u32);
     let preconnect = preconnect(cx, at);
     balancing.looks_ahead = preconnect.as_ref().is_some_and(|preconnect| preconnect.of_all > 1.0);
     if !original {
