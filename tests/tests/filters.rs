@@ -1,7 +1,7 @@
 //! The filters of the first cut: basic_auth and header_mutation on the router.
 
 use postrider_tests::kit::config::{extension, router};
-use postrider_tests::kit::{Config, Origin, Proxy, Response, TempDir};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, Response, TempDir};
 use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
 
@@ -46,6 +46,34 @@ fn ask(proxy: &Proxy, path: &str, fields: &str) -> Response {
 }
 
 const FOONAME: &str = "authorization: Basic Zm9vbmFtZTp2YWxpZHBhc3N3b3Jk\r\n";
+
+/// Security headers count where something is wrong, too.
+#[test]
+fn answers_to_requests_that_were_refused_pass_the_filters() {
+    let edit =
+        json!([{"append": {"header": {"key": "x-sec", "value": "1"}, "append_action": "APPEND_IF_EXISTS_OR_ADD"}}]);
+    let mutation = header_mutation(json!({"response_mutations": edit}));
+    let script = "function envoy_on_response(h) h:headers():add('x-lua', h:headers():get(':status')) end";
+    let lua = json!({"default_source_code": {"inline_string": script}});
+    let lua = extension("envoy.filters.http.lua", "filters.http.lua.v3.Lua", lua);
+    let site = postrider_tests::site::with([mutation, lua]).manager(json!({"request_headers_timeout": "0.2s"})).start();
+    let large = format!("GET / HTTP/1.1\r\nhost: test\r\nx: {}\r\n\r\n", "y".repeat(100_000));
+    for (request, status) in [
+        ("BAD\r\n\r\n", 400),
+        ("GET / HTTP/1.0\r\nhost: test\r\n\r\n", 426),
+        (&large, 431),
+        ("GET / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: gzip\r\n\r\n", 501),
+        ("GET / HTTP/1.1\r\nhost: test\r\nx: 1\r\n", 408),
+    ] {
+        let mut client = RawClient::connect(site.proxy.address("http"));
+        client.send(request);
+        let answer = client.response("GET").unwrap();
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert_eq!((answer.header("x-sec"), answer.header("x-lua")), ("1", status.to_string().as_str()), "{answer:?}");
+        assert!(client.closed(), "{status}");
+    }
+    assert_eq!(site.origin.connection_count(), 0);
+}
 
 #[test]
 fn basic_auth_lets_known_users_pass() {

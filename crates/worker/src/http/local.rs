@@ -53,6 +53,7 @@ impl Exchange {
             details: reject.details.into(),
             ..LocalReply::default()
         };
+        self.find_filters_of_answer(connection, http);
         self.reply(connection, http, reply);
         // What follows a refused head is not read as requests.
         connection.input.release(&connection.worker.buffers);

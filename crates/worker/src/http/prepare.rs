@@ -29,6 +29,9 @@ pub(super) struct Destination {
     pub(super) cluster: Rc<Cluster>,
 }
 
+/// The filter chain of requests without a route.
+const ROUTELESS: u32 = 0;
+
 impl Exchange {
     /// Forwarding headers and the request id, as the connection manager is told to treat them; `false` when the request
     /// is refused for what it does not say.
@@ -130,6 +133,17 @@ impl Exchange {
         self.routes = Some(routes);
     }
 
+    /// A request that the codec refused has no route, and no filter sees it. Its answer they do.
+    #[cold]
+    pub(super) fn find_filters_of_answer(&mut self, connection: &Connection, http: &Http) {
+        let routes = http.routes();
+        let filters = routes.filters(ROUTELESS, &place(connection, http));
+        self.filters = filters.filter(|filters| filters.looks_at_responses()).cloned();
+        if self.filters.is_some() {
+            self.prepare_states();
+        }
+    }
+
     /// A filter changed what the route depends on. The chain keeps its filters, as the new route has them.
     #[cold]
     pub(super) fn find_route_again(&mut self, connection: &Connection, http: &Http) {
@@ -164,7 +178,7 @@ impl Exchange {
             self.note_lookup(begun, routes, connection, http);
         }
         let plan = self.route.and_then(|route| routes.plan.routes.get(route as usize));
-        let mut chain = 0;
+        let mut chain = ROUTELESS;
         if let (Some(plan), Some(route)) = (plan, self.route) {
             if let Some(names) = routes.names(route).filter(|_| http.names_matter || plan.tells_names()) {
                 self.info.route_name.clone_from(&names.route);
