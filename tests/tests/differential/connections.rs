@@ -193,12 +193,16 @@ fn play(launch: Launch) -> Vec<Seen> {
             format!("{}.rbac.", way.name),
         ];
         // Whoever was served is gone when nothing is counted as there any more.
+        let is_of_listener =
+            |name: &str| name.starts_with("listener.127.0.0.1_") && name.ends_with(".downstream_cx_active");
+        // In Envoy, a limit that is off counts connections and forgets them.
+        let counts_down = |name: &str| !name.contains("limit-off");
         wait_until("no connection is left", || {
             let stats = proxy.stats();
             let active = stats
                 .0
                 .iter()
-                .filter(|(name, _)| name.starts_with("listener.127.0.0.1_") && name.ends_with(".downstream_cx_active"));
+                .filter(|(name, _)| is_of_listener(name) || name.ends_with(".active_connections") && counts_down(name));
             active.map(|(_, value)| value.parse::<u64>().unwrap_or(0)).sum::<u64>() == 0
         });
         for (name, value) in &proxy.stats().0 {
