@@ -592,6 +592,27 @@ fn stats_in_every_format() {
                   envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix=\"ingress\"} 7\n";
     assert_eq!(fixture.read("/stats/prometheus?filter=ingress.downstream_rq_total").body, series);
     assert_eq!(fixture.read("/stats?format=prometheus&filter=ingress.downstream_rq_total").body, series);
+    let refused = |query: &str| {
+        let answer = fixture.read(query);
+        assert_eq!(answer.status, 400, "{query}");
+        answer.body.lines().next().unwrap_or_default().to_owned()
+    };
+    for page in ["/stats", "/stats/prometheus", "/stats?format=json&a", "/stats?format=html&a"] {
+        let page = format!("{page}{}", if page.contains('?') { '&' } else { '?' });
+        assert_eq!(refused(&format!("{page}hidden=Only")), "usage: /stats?hidden=(include|only|exclude)");
+        let filterless = "invert_filter can only be used if filter is also provided";
+        assert_eq!(refused(&format!("{page}invert_filter&type=foo")), filterless);
+        assert_eq!(refused(&format!("{page}invert_filter&filter=")), filterless);
+        assert_eq!(refused(&format!("{page}type=foo&hidden=foo")), "invalid &type= param");
+    }
+    assert_eq!(refused("/stats/prometheus?histogram_buckets=detailed&type=foo"), "invalid &type= param");
+    assert_eq!([fixture.read("/stats?hidden=only").body, fixture.read("/stats/prometheus?hidden=only").body], ["", ""]);
+    assert_eq!(fixture.read("/stats?hidden=only&format=json").body, r#"{"stats":[]}"#);
+    for hidden in ["", "include", "exclude"] {
+        let page = format!("/stats?hidden={hidden}&filter=ingress.downstream_rq_total");
+        assert_eq!(fixture.read(&page).body, "http.ingress.downstream_rq_total: 7\n");
+    }
+    assert_eq!(fixture.read("/stats/prometheus?type=Gauges&filter=ingress.downstream_rq_total").body, series);
     assert_eq!(fixture.order("/reset_counters").body, "OK\n");
     assert_eq!(fixture.read("/stats?filter=ingress.downstream_rq_total").body, "http.ingress.downstream_rq_total: 0\n");
 }
@@ -681,6 +702,8 @@ fn config_dump_whole_and_in_part() {
     assert_eq!(assignment["cluster_name"], "dead");
     let host = &assignment["endpoints"][0]["lb_endpoints"][0];
     assert_eq!((&host["endpoint"]["hostname"], &host["health_status"]), (&json!("localhost"), &json!("HEALTHY")));
+    assert_eq!(dump("?include_eds&resource=dynamic_endpoint_configs"), json!({}), "none comes from a control plane");
+    assert_eq!(fixture.read("/config_dump?resource=dynamic_endpoint_configs").status, 404);
     assert_eq!(dump("?include_eds")["configs"][2]["static_endpoint_configs"].as_array().unwrap().len(), 2);
 }
 

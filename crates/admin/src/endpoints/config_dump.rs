@@ -23,6 +23,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("dynamic_active_clusters", "ClustersConfigDump.DynamicCluster", "cluster"),
     ("dynamic_warming_clusters", "ClustersConfigDump.DynamicCluster", "cluster"),
     (ENDPOINTS, "EndpointsConfigDump.StaticEndpointConfig", "endpoint_config"),
+    (DYNAMIC_ENDPOINTS, "EndpointsConfigDump.DynamicEndpointConfig", "endpoint_config"),
     ("static_listeners", "ListenersConfigDump.StaticListener", "listener"),
     ("dynamic_listeners", "ListenersConfigDump.DynamicListener", ""),
     ("static_route_configs", "RoutesConfigDump.StaticRouteConfig", "route_config"),
@@ -37,8 +38,9 @@ const RESOURCES: &[(&str, &str, &str)] = &[
 /// The section of endpoints stands behind those of bootstrap and clusters.
 const ENDPOINTS_PLACE: usize = 2;
 
-/// Of whose elements there are none where nobody asks for them.
+/// Of which there are none where nobody asks for them.
 const ENDPOINTS: &str = "static_endpoint_configs";
+const DYNAMIC_ENDPOINTS: &str = "dynamic_endpoint_configs";
 
 const MESSAGES: &str = "type.googleapis.com/envoy.admin.v3.";
 const TYPE: &str = "@type";
@@ -75,10 +77,11 @@ fn name_pattern(pattern: &str) -> Result<Regex, Reply> {
 /// The elements of one repeated field, each with its type.
 fn elements(dump: &[Value], resource: &str, mask: Option<&str>, name: Option<&Regex>) -> Result<Vec<Value>, Reply> {
     let field = dump.iter().find_map(|section| section.get(resource));
+    let has_endpoints = dump.iter().any(|section| section.get(ENDPOINTS).is_some());
     let known = RESOURCES.iter().find(|(known, _, _)| *known == resource);
     let elements = match (field, known) {
         (Some(Value::Array(elements)), Some(_)) => elements.as_slice(),
-        (None, Some(_)) if resource != ENDPOINTS => &[],
+        (None, Some(_)) if has_endpoints || ![ENDPOINTS, DYNAMIC_ENDPOINTS].contains(&resource) => &[],
         (Some(_), _) => {
             let message = format!("{resource} is not a repeated field. Use ?mask={resource} to get only this field");
             return Err(Reply::bad_request(message));

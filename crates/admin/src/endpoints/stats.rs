@@ -35,6 +35,8 @@ pub(super) const PROMETHEUS_PARAMETERS: &[(&str, &str)] = &[
 
 const BUCKETS_USAGE: &str = "usage: /stats?histogram_buckets=(cumulative|disjoint|detailed|summary)\n";
 
+const HIDDEN_USAGE: &str = "usage: /stats?hidden=(include|only|exclude)\n\n";
+
 /// The media type of Prometheus' protocol buffers.
 const PROTOBUF: &str = "application/vnd.google.protobuf";
 
@@ -46,13 +48,6 @@ pub(super) fn stats(control: &dyn Control, request: &Request) -> Reply {
     let mut query = match query(control, request) {
         Ok(query) => query,
         Err(refusal) => return refusal,
-    };
-    query.histograms = match request.parameter("histogram_buckets") {
-        None | Some("summary" | "none") => HistogramText::Summary,
-        Some("cumulative") => HistogramText::Cumulative,
-        Some("disjoint") => HistogramText::Disjoint,
-        Some("detailed") => HistogramText::Detailed,
-        Some(_) => return Reply::bad_request(BUCKETS_USAGE),
     };
     if request.has("histogram_buckets") {
         query.interval = control.interval();
@@ -67,26 +62,24 @@ pub(super) fn stats(control: &dyn Control, request: &Request) -> Reply {
 }
 
 pub(super) fn prometheus(control: &dyn Control, request: &Request) -> Reply {
-    let summaries = match request.parameter("histogram_buckets") {
-        None | Some("cumulative" | "none") => false,
-        Some("summary") => true,
-        Some("disjoint" | "detailed") => return Reply::bad_request("unsupported prometheus histogram bucket mode"),
-        Some(_) => return Reply::bad_request(BUCKETS_USAGE),
+    let mut query = match query(control, request) {
+        Ok(query) => query,
+        Err(refusal) => return refusal,
     };
+    query.summaries = request.parameter("histogram_buckets") == Some("summary");
+    if matches!(query.histograms, HistogramText::Disjoint | HistogramText::Detailed) {
+        return Reply::bad_request("unsupported prometheus histogram bucket mode");
+    }
+    // Checked, and without a meaning here, as in Envoy.
+    query.kinds = Kinds::default();
     // Who asks for protocol buffers prefers them to text, or takes them if it says nothing of text.
     let text = request.wants("text/plain").unwrap_or(0.0);
     let (form, content) = match request.wants(PROTOBUF) {
         Some(wanted) if wanted > text => (PrometheusForm::Protobuf, Content::Metrics),
         _ => (PrometheusForm::Text, Content::Text),
     };
-    match query(control, request) {
-        Ok(mut query) => {
-            query.summaries = summaries;
-            let tagger = tagger(control.stats_rules().as_deref());
-            Reply::chunks(content, render::prometheus(statistics(control), query, tagger, form))
-        }
-        Err(refusal) => refusal,
-    }
+    let tagger = tagger(control.stats_rules().as_deref());
+    Reply::chunks(content, render::prometheus(statistics(control), query, tagger, form))
 }
 
 pub(super) fn reset_counters(control: &dyn Control, _: &Request) -> Reply {
@@ -104,11 +97,34 @@ pub(super) fn matcher(pattern: &str) -> Result<Regex, Reply> {
     })
 }
 
+/// What both pages take, looked at in Envoy's order.
 fn query(control: &dyn Control, request: &Request) -> Result<Query, Reply> {
     let mut query = Query { used_only: request.has("usedonly"), ..Query::default() };
-    if let Some(pattern) = request.parameter("filter") {
-        let (pattern, invert) = (matcher(pattern)?, request.has("invert_filter"));
-        query.filter = Some(Box::new(move |name| pattern.is_match(name) != invert));
+    match request.parameter("filter").filter(|pattern| !pattern.is_empty()) {
+        Some(pattern) => {
+            let (pattern, invert) = (matcher(pattern)?, request.has("invert_filter"));
+            query.filter = Some(Box::new(move |name| pattern.is_match(name) != invert));
+        }
+        None if request.has("invert_filter") => {
+            return Err(Reply::bad_request("invert_filter can only be used if filter is also provided"));
+        }
+        None => {}
+    }
+    query.histograms = match request.parameter("histogram_buckets") {
+        None | Some("summary" | "none") => HistogramText::Summary,
+        Some("cumulative") => HistogramText::Cumulative,
+        Some("disjoint") => HistogramText::Disjoint,
+        Some("detailed") => HistogramText::Detailed,
+        Some(_) => return Err(Reply::bad_request(BUCKETS_USAGE)),
+    };
+    if let Some(name) = request.parameter("type") {
+        query.kinds = Kinds::named(name).ok_or_else(|| Reply::bad_request("invalid &type= param"))?;
+    }
+    match request.parameter("hidden") {
+        None | Some("" | "include" | "exclude") => {}
+        // None is.
+        Some("only") => query.filter = Some(Box::new(|_| false)),
+        Some(_) => return Err(Reply::bad_request(HIDDEN_USAGE)),
     }
     control.asked_for_statistics();
     if let Some(rules) = control.stats_rules() {
@@ -121,9 +137,6 @@ fn query(control: &dyn Control, request: &Request) -> Result<Query, Reply> {
             let shown = move |name: &str| rules.shows(name) && asked.as_ref().is_none_or(|asked| asked(name));
             query.filter = Some(Box::new(shown));
         }
-    }
-    if let Some(name) = request.parameter("type") {
-        query.kinds = Kinds::named(name).ok_or_else(|| Reply::bad_request("invalid &type= param"))?;
     }
     Ok(query)
 }
