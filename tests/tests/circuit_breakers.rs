@@ -38,7 +38,7 @@ fn what_is_left_of_each_limit_is_told_where_that_is_asked_for() {
     let origin = gated(&gate);
     let limits = json!({"track_remaining": true, "max_connections": 10, "max_requests": 20, "max_pending_requests": 30,
         "max_retries": 4, "max_connection_pools": 5});
-    let high = json!({"priority": "HIGH", "max_requests": 7});
+    let high = json!({"priority": "HIGH", "max_requests": 7, "track_remaining": true});
     let proxy = Proxy::start(&config(&[origin.address], json!({"thresholds": [limits, high]})));
     let left = |name: &str| stat(&proxy, &format!("circuit_breakers.default.remaining_{name}"));
     assert_eq!((left("cx"), left("rq"), left("pending"), left("retries"), left("cx_pools")), (10, 20, 30, 4, 5));
@@ -49,8 +49,16 @@ fn what_is_left_of_each_limit_is_told_where_that_is_asked_for() {
     gate.open();
     assert_eq!(client.response("GET").expect("an answer").status, 200);
     wait_until("the request's end", || left("rq") == 20);
+    assert_eq!(stat(&proxy, "circuit_breakers.high.remaining_cx_pools"), u64::MAX, "so much is no limit");
+}
+
+#[test]
+fn what_is_left_is_told_of_no_other_priority() {
+    let origin = Origin::echo("a");
+    let high = json!({"priority": "HIGH", "track_remaining": true});
+    let proxy = Proxy::start(&config(&[origin.address], json!({"thresholds": [{"max_requests": 7}, high]})));
     let stats = proxy.admin_get("/stats").text().to_owned();
-    assert!(!stats.contains("high.remaining"), "only where it is asked for");
+    assert!(stats.contains("high.remaining") && !stats.contains("default.remaining"), "only where it is asked for");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use postrider_tests::h2_client::H2Client;
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Origin, TempDir, wait_until};
 use postrider_tests::postrider_only;
@@ -104,6 +105,26 @@ fn requests_are_refused_while_the_pressure_is_high() {
     let kept = site.get("/", "");
     assert_eq!(kept.status, 200);
     assert!(!kept.headers.contains("connection"));
+}
+
+#[test]
+fn connections_that_ended_without_keep_alive_were_not_counted_as_drained() {
+    let pressure = Pressure::of("0.6");
+    let site = manager(json!({
+        "resource_monitors": [injected(&pressure.path)],
+        "actions": [action("disable_http_keepalive", from(0.5))],
+    }))
+    .manager(json!({"stat_prefix": "edge"}))
+    .start();
+    until(&site, "envoy.overload_actions.disable_http_keepalive.active", 1);
+    let counted = || {
+        ["drain_close", "overload_disable_keepalive"].map(|name| site.stat(&format!("http.edge.downstream_cx_{name}")))
+    };
+    assert_eq!(site.get("/", "").header("connection"), "close");
+    assert_eq!(counted(), [1, 1]);
+    let mut client = H2Client::connect(site.proxy.address("http"));
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(counted(), [2, 2]);
 }
 
 #[test]

@@ -152,6 +152,16 @@ fn without_an_endpoint_the_client_is_closed() {
 }
 
 #[test]
+fn connects_of_the_tcp_proxy_failed_and_no_pending_request_was_ejected() {
+    let refused = net::refusing_address();
+    let proxy = Proxy::start(&tcp_to(refused, json!({"max_connect_attempts": 2})));
+    (0..2).for_each(|_| assert!(client(&proxy).closed()));
+    let counted = ["pending_total", "pending_failure_eject"];
+    let counted = counted.map(|name| proxy.stats().value(&format!("cluster.origin.upstream_rq_{name}")));
+    assert_eq!(counted, [4, 4]);
+}
+
+#[test]
 fn beyond_the_connection_breaker_clients_are_closed() {
     let origin = Origin::tcp_echo("hi");
     let config = Config::new().tcp("tcp", json!({"cluster": "one"})).cluster_with(

@@ -421,8 +421,15 @@ impl Session {
     ) -> Result<Box<Upstream>, Unreached> {
         let party = cluster.party_with(host, None, || self.caller(), self.info.upstream_objects.as_deref());
         let party = party.as_deref();
+        let failed = |failure: NoConnection| {
+            if matches!(failure, NoConnection::Timeout | NoConnection::Failed(_)) {
+                cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+            }
+            failure
+        };
         let Some(tunneling) = tunneling else {
-            return Ok(cluster.connect(&self.worker, host, Priority::Default, None, party).await?);
+            let connected = cluster.connect(&self.worker, host, Priority::Default, None, party).await;
+            return Ok(connected.map_err(failed)?);
         };
         let mut head = tunnel::request(tunneling, &mut self.info, &self.worker).map_err(Unreached::NoTunnel)?;
         let protocol = cluster.protocol_for(Version::Http11);
@@ -433,7 +440,10 @@ impl Session {
         };
         let mut upstream = match pooled {
             Some(upstream) => upstream,
-            None => cluster.connect(&self.worker, host, Priority::Default, Some(protocol), party).await?,
+            None => {
+                let connected = cluster.connect(&self.worker, host, Priority::Default, Some(protocol), party).await;
+                connected.map_err(failed)?
+            }
         };
         let opening = tunnel::open(&mut head, &mut upstream, cluster, &self.worker);
         let opened = tokio::time::timeout(cluster.plan.model.connect_timeout, opening).await;

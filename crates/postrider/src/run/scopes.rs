@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use postrider_admin::EndpointStatus;
 use postrider_model::{
     Address, CheckKind, Cluster, ConnectionHandler, Discovery, EndpointHealth, HealthCheck, Listener, LoadBalancing,
-    LogOutput, Priority, StatsSink,
+    LogOutput, Priority, StatsSink, Thresholds,
 };
 use postrider_telemetry::stats::sets::{self, scope_of_address};
 use postrider_telemetry::{KnownScope, ScopeTags};
@@ -312,7 +312,7 @@ fn remaining(cluster: &ClusterPlan) -> Vec<KnownScope> {
     let priorities =
         [("default", &model.thresholds, Priority::Default), ("high", &model.high_thresholds, Priority::High)];
     let tracked = priorities.into_iter().filter(|(_, thresholds, _)| thresholds.track_remaining);
-    let scope = |(name, _, priority): (&str, _, Priority)| {
+    let scope = |(name, thresholds, priority): (&str, &Thresholds, Priority)| {
         let breaker = |kind| cluster.breakers.breaker(priority, kind);
         let left = |kind| u64::from(breaker(kind).remaining());
         let retries = cluster.breakers.retry_limit(priority, now()).saturating_sub(breaker(Limited::Retries).held());
@@ -320,7 +320,7 @@ fn remaining(cluster: &ClusterPlan) -> Vec<KnownScope> {
         let mut scope = KnownScope::new(&SET, prefix);
         scope.computed = vec![
             (CX, left(Limited::Connections)),
-            (CX_POOLS, left(Limited::Pools)),
+            (CX_POOLS, if thresholds.max_connection_pools.is_some() { left(Limited::Pools) } else { u64::MAX }),
             (PENDING, left(Limited::PendingRequests)),
             (RETRIES, u64::from(retries)),
             (RQ, left(Limited::Requests)),

@@ -312,6 +312,7 @@ fn dismisses(shared: &Shared, http: &Http) -> bool {
     let worker = &shared.worker;
     if worker.overload.draws_end(&worker.random) {
         http.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE);
+        http.stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE);
         return true;
     }
     worker.overload.sheds(ShedKind::GoAway, &worker.random, &worker.stats)

@@ -80,6 +80,7 @@ impl Exchange {
         // One of HTTP/2 is told on its own.
         if !matches!(connection.io, Io::Http2(_)) && worker.overload.draws_end(&worker.random) {
             http.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE);
+            http.stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE);
             self.keep_alive = false;
         }
         let sheds = |kind| worker.overload.sheds(kind, &worker.random, &worker.stats);
