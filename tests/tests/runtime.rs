@@ -366,6 +366,8 @@ fn another_limit_made_hosts_that_were_left_out_come_back() {
         "upstream.healthy_panic_threshold=40",
         "upstream.maintenance_mode.origin=0",
         "upstream.use_retry=0",
+        "outlier_detection.max_ejection_percent=60",
+        "outlier_detection.interval_ms=50",
         // Nobody waits: the connection is there.
         "circuit_breakers.origin.default.max_pending_requests=0",
         "circuit_breakers.origin.default.max_pending_requests=",
@@ -380,6 +382,29 @@ fn another_limit_made_hosts_that_were_left_out_come_back() {
     assert_eq!(proxy.admin_post("/runtime_modify?circuit_breakers.origin.default.max_requests=1").status, 200);
     assert_eq!((proxy.get("/").status, connections()), (200, 2));
     assert_eq!(health_flags(&proxy), one_is_out);
+}
+
+#[test]
+fn other_rules_for_outliers_hold_from_the_next_failure_on() {
+    let status = Arc::new(AtomicU16::new(503));
+    let (a, b) = (changing(&status), changing(&status));
+    let outliers = json!({"consecutive_5xx": 9, "interval": "0.05s", "base_ejection_time": "60s", "max_ejection_time": "60s",
+        "max_ejection_percent": 50});
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .cluster_with("origin", &[a.address, b.address], json!({"outlier_detection": outliers}))
+        .overlay(json!({"layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]}}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 503);
+    let modify = |change: &str| assert_eq!(proxy.admin_post(&format!("/runtime_modify?{change}")).status, 200);
+    // The failure before counts: the second of the host that had it, or the second of the other one.
+    modify("outlier_detection.consecutive_5xx=2");
+    (0..3).for_each(|_| assert_eq!(proxy.get("/").status, 503));
+    wait_until("a host is left out", || health_flags(&proxy) == ["/failed_outlier_check", "healthy"]);
+    assert_eq!(proxy.stats().value("cluster.origin.outlier_detection.ejections_active"), 1);
+    status.store(200, Ordering::SeqCst);
+    modify("outlier_detection.base_ejection_time_ms=1&outlier_detection.max_ejection_time_ms=1");
+    wait_until("it is back", || health_flags(&proxy) == ["healthy", "healthy"]);
+    assert_eq!(proxy.get("/").status, 200);
 }
 
 #[test]

@@ -57,6 +57,11 @@ impl Cluster {
         same.health.panic_threshold = other.health.panic_threshold;
         same.balancing.maintained = other.balancing.maintained;
         same.balancing.retried = other.balancing.retried;
+        if let (Some(ours), Some(theirs)) = (&mut same.outliers, &other.outliers)
+            && ours.continues(theirs)
+        {
+            ours.clone_from(theirs);
+        }
         self.high_thresholds.continue_as(&other.high_thresholds) && same == *other
     }
 }

@@ -86,6 +86,17 @@ pub struct Enforcing {
     pub local_origin_failure_percentage: u32,
 }
 
+impl OutlierDetection {
+    /// One that runs with the rules of `other` can go on with these: what is done about outliers differs in numbers at most.
+    pub fn continues(&self, other: &OutlierDetection) -> bool {
+        self.always_ejects_one == other.always_ejects_one
+            && self.splits_origins == other.splits_origins
+            && self.returns_on_passed_check == other.returns_on_passed_check
+            && self.detects_degraded == other.detects_degraded
+            && self.event_log == other.event_log
+    }
+}
+
 impl Default for OutlierDetection {
     /// Envoy's.
     fn default() -> Self {

@@ -49,21 +49,12 @@ pub enum Outcome {
 }
 
 /// The monitors of a cluster, for all workers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Monitors {
-    rules: OutlierDetection,
     known: Mutex<HashMap<Address, Weak<Monitor>>>,
 }
 
 impl Monitors {
-    pub fn new(rules: OutlierDetection) -> Monitors {
-        Monitors { rules, known: Mutex::default() }
-    }
-
-    pub fn rules(&self) -> &OutlierDetection {
-        &self.rules
-    }
-
     /// That of a host, the same for every worker.
     pub fn of(&self, endpoint: &Endpoint) -> Arc<Monitor> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -256,6 +247,11 @@ struct Watched {
 impl Detector {
     pub fn new(rules: OutlierDetection) -> Detector {
         Detector { rules, hosts: Vec::new(), comparisons: [None; 2] }
+    }
+
+    /// Other rules from now on; who is left out stays so, for as long as these say.
+    pub fn set_rules(&mut self, rules: &OutlierDetection) {
+        self.rules.clone_from(rules);
     }
 
     /// Those that are known already keep their history.
@@ -517,7 +513,7 @@ mod tests {
 
     impl World {
         fn new(hosts: u16, rules: OutlierDetection) -> World {
-            let all = Monitors::new(rules.clone());
+            let all = Monitors::default();
             let monitors: Vec<_> = (1..=hosts).map(endpoint).map(|e| (all.of(&e), e)).collect();
             let monitors: Vec<_> = monitors.into_iter().map(|(monitor, e)| (Arc::new(e), monitor)).collect();
             let mut detector = Detector::new(rules.clone());

@@ -51,6 +51,8 @@ type Alternative = (Box<[u8]>, Rc<Block>);
 /// Thousands may be there without traffic: what most of them do without is in boxes.
 pub(crate) struct Cluster {
     pub(crate) plan: Arc<ClusterPlan>,
+    /// What it is meant to be now: the plan's model, or one that [continues](postrider_model::Cluster::continues) it.
+    pub(crate) now: RefCell<Arc<postrider_model::Cluster>>,
     pub(crate) name: Rc<str>,
     pub(crate) hosts: Hosts,
     /// How names are written over HTTP/1, and whether those that come go on.
@@ -158,6 +160,7 @@ impl Cluster {
             _arrived: filters.filter_map(|filter| filter.arrive(&place)).collect(),
             name: (*plan.name).into(),
             breakers: Rc::new(plan.breakers.clone()),
+            now: RefCell::new(plan.model.clone()),
             plan: plan.clone(),
         });
         cluster.count_transports(&plan.initial.0, &[], worker);
@@ -284,8 +287,10 @@ impl Cluster {
         Some(Box::new(Party { wishes: objects.wishes.clone(), ..party.map(|party| *party).unwrap_or_default() }))
     }
 
-    /// Takes over what may have changed since it began, and whether or not it has.
-    pub(crate) fn adjust(&self, model: &postrider_model::Cluster, worker: &Worker) {
+    /// Takes over what may have changed since it began, whether or not it has. Who looks for outliers learns it when they are
+    /// [supervised](crate::outlier::supervise) next.
+    pub(crate) fn adjust(&self, model: &Arc<postrider_model::Cluster>, worker: &Worker) {
+        *self.now.borrow_mut() = model.clone();
         self.breakers.limit_to(&model.thresholds, &model.high_thresholds);
         self.hosts.adjust(model.health.panic_threshold, &model.balancing, &worker.random);
     }

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::worker::Worker;
 
 pub(super) fn log(cluster: &Cluster, worker: &Worker, event: &Event) {
-    let sink = cluster.plan.monitors.as_ref().and_then(|monitors| monitors.rules().event_log.as_ref());
+    let sink = cluster.plan.model.outliers.as_ref().and_then(|rules| rules.event_log.as_ref());
     let Some(buffer) = sink.and_then(|sink| worker.log_buffer(sink)) else { return };
     let line = match event {
         Event::Ejected(ejection) => Line {

@@ -37,8 +37,9 @@ impl Drop for Watch {
 #[cold]
 #[inline(never)]
 pub(crate) fn report(cluster: &Cluster, host: &Host, outcome: Outcome, worker: &Worker) {
-    let (Some(monitor), Some(monitors)) = (&host.monitor, &cluster.plan.monitors) else { return };
-    for cause in monitor.count(monitors.rules(), outcome).into_iter().flatten() {
+    let now = cluster.now.borrow();
+    let (Some(monitor), Some(rules)) = (&host.monitor, &now.outliers) else { return };
+    for cause in monitor.count(rules, outcome).into_iter().flatten() {
         let message = Message::Outlier { cluster: cluster.plan.name.clone(), endpoint: host.endpoint.clone(), cause };
         let decides = worker.peers.get().and_then(|peers| peers.first());
         if decides.is_some_and(|decides| decides.try_send(message).is_err()) {
@@ -50,12 +51,14 @@ pub(crate) fn report(cluster: &Cluster, host: &Host, outcome: Outcome, worker: &
 
 /// Begins to watch a cluster, or takes over its new hosts; on the worker that decides.
 pub(crate) fn supervise(cluster: &Rc<Cluster>, worker: &Rc<Worker>) {
-    let Some(monitors) = cluster.plan.monitors.as_ref().filter(|_| worker.id == 0) else { return };
+    let now = cluster.now.borrow();
+    let Some(rules) = now.outliers.as_deref().filter(|_| worker.id == 0) else { return };
     let mut watch = cluster.outliers.borrow_mut();
     let watch = watch.get_or_insert_with(|| {
-        let task = tokio::task::spawn_local(tick(worker.clone(), Rc::downgrade(cluster), monitors.rules().interval));
-        Box::new(Watch { detector: Detector::new(monitors.rules().clone()), task: task.abort_handle() })
+        let task = tokio::task::spawn_local(tick(worker.clone(), Rc::downgrade(cluster)));
+        Box::new(Watch { detector: Detector::new(rules.clone()), task: task.abort_handle() })
     });
+    watch.detector.set_rules(rules);
     let hosts = cluster.hosts.all();
     let watched = hosts.iter().filter_map(|host| Some((host.endpoint.clone(), host.monitor.clone()?)));
     watch.detector.set_hosts(watched);
@@ -63,8 +66,9 @@ pub(crate) fn supervise(cluster: &Rc<Cluster>, worker: &Rc<Worker>) {
     cluster.count_members(worker);
 }
 
-async fn tick(worker: Rc<Worker>, cluster: std::rc::Weak<Cluster>, interval: std::time::Duration) {
-    loop {
+async fn tick(worker: Rc<Worker>, cluster: std::rc::Weak<Cluster>) {
+    let interval = |cluster: Rc<Cluster>| Some(cluster.now.borrow().outliers.as_ref()?.interval);
+    while let Some(interval) = cluster.upgrade().and_then(interval) {
         tokio::time::sleep(interval).await;
         let Some(cluster) = cluster.upgrade() else { return };
         let events = match &mut *cluster.outliers.borrow_mut() {

@@ -145,7 +145,7 @@ impl ClusterPlan {
             transport,
             transports,
             check_services,
-            monitors: model.outliers.as_deref().map(|rules| Arc::new(Monitors::new(rules.clone()))),
+            monitors: model.outliers.is_some().then(Arc::default),
             open: [&model.thresholds, &model.high_thresholds]
                 .iter()
                 .any(|thresholds| thresholds.max_connections_per_host.is_some())

@@ -143,6 +143,7 @@ fn a_cluster_goes_on_with_other_limits_and_with_nothing_else() {
     assert!(goes_on(&|cluster| cluster.high_thresholds.max_retries = 7));
     assert!(goes_on(&|cluster| cluster.health.panic_threshold = 7.0));
     assert!(goes_on(&|cluster| cluster.balancing.maintained = 7));
+    assert!(!goes_on(&|cluster| cluster.outliers = Some(Box::default())));
     assert!(!goes_on(&|cluster| cluster.buffer_limit = 7));
     assert!(!goes_on(&|cluster| cluster.thresholds.track_remaining = true));
     assert!(!goes_on(&|cluster| cluster.high_thresholds.max_connection_pools = Some(7)));
