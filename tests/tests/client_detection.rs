@@ -110,3 +110,47 @@ fn an_id_from_outside_says_nothing_of_tracing_unless_that_is_wanted() {
         assert_eq!(ids, [format!("7f1a6f1e-3c3b-{kept}b3c-8f4e-0a6c1e2d3f4a").as_str(), "other"]);
     }
 }
+
+#[test]
+fn a_client_at_the_edge_could_say_to_which_port_it_came() {
+    for (edge, hops, kept) in [(true, 0, false), (true, 1, true), (false, 0, true)] {
+        let manager =
+            json!({"append_x_forwarded_port": true, "use_remote_address": edge, "xff_num_trusted_hops": hops});
+        let site = site::with([]).manager(manager).start();
+        let own = site.proxy.address("http").port().to_string();
+        for (fields, wanted) in [("x-forwarded-port: 99\r\n", if kept { "99" } else { &own }), ("", &own)] {
+            site.origin.forget();
+            assert_eq!(site.get("/", fields).status, 200);
+            assert_eq!(site.origin.requests()[0].header("x-forwarded-port"), wanted, "{edge} {hops} {fields}");
+        }
+    }
+}
+
+#[test]
+fn a_forwarded_scheme_in_capitals_was_taken_for_http() {
+    let site = site::with([])
+        .routes(json!([
+            {"match": {"prefix": "/r"}, "redirect": {"path_redirect": "/there"}},
+            site::rest(),
+        ]))
+        .log("%REQ(:SCHEME)% %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%")
+        .start();
+    let mut line = 0;
+    for (told, scheme) in
+        [("HTTPS", "https"), ("hTTpS", "https"), ("https", "https"), ("HTTP", "http"), ("foo", "http")]
+    {
+        let fields = format!("x-forwarded-proto: {told}\r\n");
+        assert_eq!(site.get("/r", &fields).header("location"), format!("{scheme}://test/there"));
+        site.origin.forget();
+        assert_eq!(site.get("/", &fields).status, 200);
+        assert_eq!(site.origin.requests()[0].header("x-forwarded-proto"), told, "it is passed on as it came");
+        line += 2;
+        assert_eq!(site.logged(line), format!("{scheme} 200 - via_upstream"));
+    }
+    for path in ["/", "/r"] {
+        assert_eq!(site.get(path, "x-forwarded-proto:\r\n").status, 404);
+        line += 1;
+        assert_eq!(site.logged(line), "http 404 NR route_not_found");
+    }
+    assert_eq!(site.stat("http.ingress_http.no_route"), 2);
+}

@@ -1,6 +1,6 @@
 //! Where a redirecting route sends the client.
 
-use postrider_http::{HeaderId, RequestHead, split_port};
+use postrider_http::{RequestHead, split_port};
 use postrider_model::{Redirect, RedirectPath, RedirectScheme, Route};
 
 use crate::rewrite::{replace_in_path, replace_matched, without_query};
@@ -45,9 +45,8 @@ pub fn redirect_location(
 fn kept_host<'h>(redirect: &Redirect, head: &'h RequestHead, scheme: &str, new_scheme: &str) -> &'h [u8] {
     let authority = head.authority();
     let (host, port) = split_port(authority);
-    let forwarded = head.fields.get(HeaderId::XForwardedProto).unwrap_or(scheme.as_bytes());
-    let was_default = matches!((forwarded, port), (b"http", Some(b"80")) | (b"https", Some(b"443")));
-    let drop_port = redirect.port.is_some() || (new_scheme.as_bytes() != forwarded && was_default);
+    let was_default = matches!((scheme, port), ("http", Some(b"80")) | ("https", Some(b"443")));
+    let drop_port = redirect.port.is_some() || (new_scheme != scheme && was_default);
     if drop_port { host } else { authority }
 }
 

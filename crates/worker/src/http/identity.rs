@@ -19,6 +19,9 @@ static FORWARDED_HTTP: LazyLock<Result<FieldLine, FieldError>> =
 static FORWARDED_HTTPS: LazyLock<Result<FieldLine, FieldError>> =
     LazyLock::new(|| FieldLine::new(HeaderId::XForwardedProto, b"https"));
 
+/// No route is for a request without a scheme.
+pub(super) const SCHEMELESS: Reject = Reject::new(404, "route_not_found");
+
 /// The two ends of a client's connection, `None` on a Unix socket.
 #[derive(Debug, Clone, Copy)]
 pub struct Ends {
@@ -53,7 +56,7 @@ pub(crate) fn is_usual(identity: &IdentityPolicy) -> bool {
 }
 
 /// What [`identify`] does to a request that nobody has forwarded and that claims nothing, by a usual policy. `false` for any
-/// other request, which is as it was.
+/// other request, which is still [`identify`]'s.
 #[inline]
 pub(super) fn identify_usual(head: &mut RequestHead, tls: bool, ids: bool, random: &Random) -> bool {
     let fields = &mut head.fields;
@@ -61,19 +64,23 @@ pub(super) fn identify_usual(head: &mut RequestHead, tls: bool, ids: bool, rando
     {
         return false;
     }
-    take_scheme(head, tls);
+    if !take_scheme(head, tls) {
+        return false;
+    }
     if ids && head.fields.get(HeaderId::XRequestId).is_none_or(<[u8]>::is_empty) {
         let _ = head.fields.set(HeaderId::XRequestId, &edits::uuid(random));
     }
     true
 }
 
-/// The scheme is that which is told, or else that of the connection, which is told then.
+/// The scheme is that which is told, or else that of the connection, which is told then. `false` where something is told
+/// that is empty.
 #[inline]
-fn take_scheme(head: &mut RequestHead, tls: bool) {
+fn take_scheme(head: &mut RequestHead, tls: bool) -> bool {
     match head.fields.get(HeaderId::XForwardedProto) {
         Some(b"https") => head.set_scheme(Scheme::Https),
-        Some(_) => head.set_scheme(Scheme::Http),
+        Some(b"http") => head.set_scheme(Scheme::Http),
+        Some(_) => return take_odd_scheme(head, tls),
         None => {
             let (line, scheme) = match tls {
                 true => (&FORWARDED_HTTPS, Scheme::Https),
@@ -85,13 +92,25 @@ fn take_scheme(head: &mut RequestHead, tls: bool) {
             head.set_scheme(scheme);
         }
     }
+    true
+}
+
+/// Schemes have no case (RFC 3986 3.1). What is none says nothing, so that the connection's holds; upstreams see what was told.
+#[cold]
+#[inline(never)]
+fn take_odd_scheme(head: &mut RequestHead, tls: bool) -> bool {
+    let told = head.fields.get(HeaderId::XForwardedProto).unwrap_or_default();
+    let is_told = !told.is_empty();
+    let secure = told.eq_ignore_ascii_case(b"https") || tls && !told.eq_ignore_ascii_case(b"http");
+    head.set_scheme(if secure { Scheme::Https } else { Scheme::Http });
+    is_told
 }
 
 /// Treats an admitted head as `identity` says and answers who the client is; what is said of a client's certificate is left to
 /// [`tell_certificate`](super::tell_certificate). `scratch` is overwritten.
 ///
 /// # Errors
-/// A request must say who its client is, and does not.
+/// A request must say who its client is, and does not; or it says that its scheme is nothing, for which there is no route.
 pub fn identify(
     head: &mut RequestHead,
     identity: &IdentityPolicy,
@@ -135,18 +154,22 @@ pub fn identify(
         let _ = write!(scratch, "{}", client.ip());
         let _ = fields.set(HeaderId::XEnvoyExternalAddress, scratch);
     }
-    take_scheme(head, peer.tls);
+    let has_scheme = take_scheme(head, peer.tls);
     if let SchemeRule::Http | SchemeRule::Https = identity.scheme {
         overwrite_scheme(head, identity.scheme);
+    } else if !has_scheme {
+        return Err(SCHEMELESS);
     }
     let fields = &mut head.fields;
+    // What a client at the edge says of its port counts as little as what it says of its scheme.
+    let untrusted = identity.use_remote_address && identity.xff_num_trusted_hops == 0;
     if identity.append_x_forwarded_port
-        && !fields.has(HeaderId::XForwardedPort)
+        && (untrusted || !fields.has(HeaderId::XForwardedPort))
         && let Some(local) = peer.local
     {
         scratch.clear();
         let _ = write!(scratch, "{}", local.port());
-        let _ = fields.append(HeaderId::XForwardedPort, scratch);
+        let _ = fields.set(HeaderId::XForwardedPort, scratch);
     }
     if identity.generate_request_id {
         // An id from outside is kept where the operator says so, or where the caller is not the edge.

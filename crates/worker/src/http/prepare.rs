@@ -15,7 +15,7 @@ use postrider_telemetry::stats::sets::http as stat;
 use super::Connection;
 use super::client_certificate::{concerns, tell_certificate};
 use super::exchange::{Exchange, Pooling};
-use super::identity::{Ends, Identified, identify, identify_usual};
+use super::identity::{Ends, Identified, SCHEMELESS, identify, identify_usual};
 use super::{attempts, edits};
 use crate::chain::{Http, Routes};
 use crate::cluster::Cluster;
@@ -74,10 +74,16 @@ impl Exchange {
         true
     }
 
-    /// The request does not say who its client is.
+    /// The request does not say who its client is, or has no scheme.
     #[cold]
     fn refuse_unknown(&mut self, connection: &mut Connection, http: &Http, reject: Reject) {
-        http.stats.inc(stat::DOWNSTREAM_RQ_REJECTED_VIA_IP_DETECTION);
+        if reject == SCHEMELESS {
+            http.stats.inc(stat::RQ_TOTAL);
+            http.stats.inc(stat::NO_ROUTE);
+            self.fail(Flags::NO_ROUTE_FOUND, "");
+        } else {
+            http.stats.inc(stat::DOWNSTREAM_RQ_REJECTED_VIA_IP_DETECTION);
+        }
         let Reject { status, details } = reject;
         self.reply(connection, http, LocalReply { status, details: details.into(), ..LocalReply::default() });
     }
