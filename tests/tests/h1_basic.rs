@@ -4,7 +4,8 @@
 use postrider_tests::get;
 use postrider_tests::kit::config::{self, Config};
 use postrider_tests::kit::{Framing, Origin, Proxy, origin};
-use serde_json::json;
+use postrider_tests::site::{self, Site};
+use serde_json::{Value, json};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -286,4 +287,64 @@ fn answers_of_http_10_origins_end_with_their_connection() {
         assert_eq!(response.text(), "until the end");
     }
     assert_eq!(origin.connection_count(), 3);
+}
+
+/// Trailers on both sides, with these limits for requests and for answers.
+fn limited(origin: Origin, manager: Value, upstream: Value) -> Site {
+    let trailers = json!({"http_protocol_options": {"enable_trailers": true}});
+    let mut options = json!({"explicit_http_config": trailers});
+    config::overlay(&mut options, upstream);
+    site::with([])
+        .manager(trailers)
+        .manager(manager)
+        .upstream(config::upstream_http_options(options))
+        .log("%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%")
+        .start_before(origin)
+}
+
+#[test]
+fn limits_of_request_heads_did_not_hold_for_trailers() {
+    let many = |count: usize| "t: v\r\n".repeat(count);
+    let large = |bytes: usize| format!("t: {}\r\n", "x".repeat(bytes));
+    let count = json!({"common_http_protocol_options": {"max_headers_count": 5}});
+    let size = json!({"max_request_headers_kb": 4});
+    for (limit, fits, exceeds, details) in [
+        (count, many(5), many(6), "http1.too_many_headers"),
+        (size, large(3000), large(4500), "http1.headers_too_large"),
+        (json!({}), many(100), large(70_000), "http1.headers_too_large"),
+    ] {
+        let site = limited(Origin::echo("a"), limit, json!({}));
+        let send = |trailers: &str| {
+            let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
+            site.proxy.exchange(format!("{head}2\r\nhi\r\n0\r\n{trailers}\r\n"))
+        };
+        assert_eq!(send(&fits).status, 200);
+        assert_eq!(site.logged(1), "200 - via_upstream");
+        let refused = send(&exceeds);
+        assert_eq!((refused.status, refused.text()), (431, "Request Header Fields Too Large"));
+        assert_eq!(site.logged(2), format!("431 DPE {details}"));
+    }
+}
+
+#[test]
+fn limits_of_answers_heads_did_not_hold_for_trailers() {
+    for (limit, trailers) in [
+        (json!({"max_headers_count": 5}), "t: v\r\n".repeat(6)),
+        (json!({"max_response_headers_kb": 4}), format!("t: {}\r\n", "x".repeat(4500))),
+    ] {
+        let origin = Origin::start(move |connection| {
+            while let Some(request) = connection.request() {
+                let trailers = if request.target == "/few" { "t: v\r\n" } else { &trailers };
+                let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n";
+                connection.write(format!("{head}{trailers}\r\n").as_bytes());
+            }
+        });
+        let site = limited(origin, json!({}), json!({"common_http_protocol_options": limit}));
+        assert_eq!(site.get("/few", "").trailers.value("t"), Some("v"));
+        assert_eq!(site.logged(1), "200 - via_upstream");
+        let mut client = site.proxy.client();
+        client.send(get("/many"));
+        assert!(client.any_response("GET").is_err(), "it breaks off");
+        assert_eq!(site.logged(2), "200 UPE upstream_reset_after_response_started{protocol_error}");
+    }
 }

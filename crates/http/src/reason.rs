@@ -42,12 +42,10 @@ reasons! {
     OBS_FOLD = 400 "http1.obs_fold";
     /// A version other than HTTP/1.1, or HTTP/1.0 where it is not accepted.
     LOW_VERSION = 426 "low_version";
-    /// Head larger than the limit.
+    /// Head or trailers larger than the limit.
     HEAD_TOO_LARGE = 431 "http1.headers_too_large";
-    /// More fields than the limit.
+    /// More fields than the limit, in a head or in trailers.
     TOO_MANY_HEADERS = 431 "http1.too_many_headers";
-    /// More trailer bytes or fields than the limit.
-    TRAILERS_TOO_LARGE = 431 "http1.trailers_too_large";
     /// Content-Length together with Transfer-Encoding (RFC 9112 6.1, 6.3).
     LENGTH_AND_CHUNKED = 400 "http1.content_length_and_chunked_not_allowed";
     /// Transfer-Encoding in an HTTP/1.0 message (RFC 9112 6.1).

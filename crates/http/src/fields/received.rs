@@ -66,7 +66,7 @@ impl Fields {
     /// without the empty line. At most `max_fields` of them.
     ///
     /// # Errors
-    /// As [`Fields::load`] and [`Fields::index_lines`]; [`reason::TRAILERS_TOO_LARGE`] for too many.
+    /// As [`Fields::load`] and [`Fields::index_lines`]; [`reason::TOO_MANY_HEADERS`] for too many.
     pub fn index_section(&mut self, max_fields: usize) -> Result<(), Reject> {
         let mut start = 0;
         while let Some(length) = memchr::memchr(b'\n', self.block.get(start..self.received).unwrap_or_default()) {
@@ -79,7 +79,7 @@ impl Fields {
                 return Err(reason::INVALID_CHARACTERS);
             }
             if self.index.len() >= max_fields {
-                return Err(reason::TRAILERS_TOO_LARGE);
+                return Err(reason::TOO_MANY_HEADERS);
             }
             let end = start + line.len();
             let entry = index_line(&mut self.block, start, end)?;

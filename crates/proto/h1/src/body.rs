@@ -90,6 +90,11 @@ impl BodyDecoder {
         Self { state }
     }
 
+    /// Goes on where `chunks` are.
+    pub(crate) fn chunked(chunks: ChunkDecoder) -> Self {
+        Self { state: State::Chunked(chunks) }
+    }
+
     /// Whether the body is complete: only then may the connection carry another message.
     #[inline]
     pub fn is_done(&self) -> bool {

@@ -10,7 +10,7 @@
 
 use postrider_http::{Fields, HeadLimits, admit_trailers, is_token, reason};
 
-use crate::body::BodyError;
+use crate::body::{BodyDecoder, BodyError};
 use crate::encode::{CHUNK_END, ChunkSize, write_last_chunk};
 
 /// Limit on the bytes of all chunk extensions of one body, white space included (RFC 9112 7.1.1 asks
@@ -204,7 +204,7 @@ impl ChunkDecoder {
             }
         };
         if trailers.block_len() + taken > self.limits.max_bytes {
-            return Err(BodyError::Trailers(reason::TRAILERS_TOO_LARGE));
+            return Err(BodyError::Trailers(reason::HEAD_TOO_LARGE));
         }
         trailers.extend_block(rest.get(..taken).unwrap_or_default());
         Ok(taken)
@@ -235,6 +235,12 @@ impl ChunkedRelay {
     /// A relay at the start of a body; `limits` apply to the trailers.
     pub fn new(limits: HeadLimits) -> Self {
         Self { chunks: ChunkDecoder::new(limits), done: false }
+    }
+
+    /// What reads the rest of the body where its chunks do not go on.
+    #[must_use]
+    pub fn decoder(&self) -> BodyDecoder {
+        BodyDecoder::chunked(self.chunks.clone())
     }
 
     /// Whether the whole body went through.

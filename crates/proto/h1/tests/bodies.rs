@@ -163,7 +163,7 @@ fn errors_name_their_cause() {
     assert_eq!(error("5\r\nhel"), BodyError::Truncated);
     assert!(matches!(error("0\r\nX T: 1\r\n\r\n"), BodyError::Trailers(_)));
     let many = format!("0\r\n{}\r\n", "x: 1\r\n".repeat(101));
-    assert_eq!(error(&many).reject().details, "http1.trailers_too_large");
+    assert_eq!(error(&many).reject().details, "http1.too_many_headers");
 }
 
 #[test]

@@ -346,7 +346,9 @@ impl Exchange {
             Version::Http10 | Version::Http11 => stat::DOWNSTREAM_RQ_HTTP1_TOTAL,
         });
         stats.gauge_inc(stat::DOWNSTREAM_RQ_ACTIVE);
-        self.upload = Transfer::new(self.facts.framing, self.facts.framing, http.model.http1.enable_trailers);
+        self.upload = Transfer::new(self.facts.framing, self.facts.framing, http.model.http1.enable_trailers, || {
+            http.rules.limits
+        });
         if self.upload.is_done() {
             self.info.request_received = Some(now);
         }

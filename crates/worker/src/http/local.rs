@@ -58,7 +58,7 @@ impl Exchange {
         // What follows a refused head is not read as requests.
         connection.input.release(&connection.worker.buffers);
         self.facts.framing = BodyFraming::UntilClose;
-        self.upload = super::transfer::Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
+        self.upload = super::transfer::Transfer::raw(BodyFraming::UntilClose);
     }
 
     #[cold]

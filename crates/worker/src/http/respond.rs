@@ -2,7 +2,7 @@
 
 use postrider_filter_api::{LocalReply, Logged, VIA_UPSTREAM};
 use postrider_http::{
-    BodyFraming, Connection as Persistence, HeaderId, Method, ResponseWrite, Version, write_response,
+    BodyFraming, Connection as Persistence, HeadLimits, HeaderId, Method, ResponseWrite, Version, write_response,
 };
 use postrider_telemetry::stats::sets;
 
@@ -56,7 +56,7 @@ impl Exchange {
             BodyFraming::Chunked | BodyFraming::UntilClose => streamed_for(version),
             other => other,
         };
-        self.download = Transfer::new(from, to, self.keeps_trailers(http));
+        self.download = Transfer::new(from, to, self.keeps_trailers(http), || self.answer_limits());
         self.send_response_head(connection, http, to);
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Exchange {
         if self.response_pass.open {
             // Open already: it comes from filters of the upstream side, piece by piece.
             self.response_pass.begin(ended, bodiless);
-            self.download = Transfer::filtered(from, self.keeps_trailers(http));
+            self.download = Transfer::filtered(from, self.keeps_trailers(http), || self.answer_limits());
             return Ok(false);
         }
         let led = self.lead(Side::Response, connection, ended, bodiless);
@@ -83,7 +83,7 @@ impl Exchange {
             return Ok(true);
         }
         self.response_pass.open = true;
-        self.download = Transfer::filtered(from, self.keeps_trailers(http));
+        self.download = Transfer::filtered(from, self.keeps_trailers(http), || self.answer_limits());
         if let Led::Stopped(Some(answer)) = led
             && let Err(barred) = self.settle_led(Side::Response, ended, answer)
         {
@@ -130,7 +130,7 @@ impl Exchange {
         };
         if unseen {
             pass.open = false;
-            self.download = Transfer::new(from, to, self.keeps_trailers(http));
+            self.download = Transfer::new(from, to, self.keeps_trailers(http), || self.answer_limits());
         } else {
             self.download.leave_as(to);
         }
@@ -140,7 +140,7 @@ impl Exchange {
     fn send_response_head(&mut self, connection: &mut Connection, http: &Http, to: BodyFraming) {
         let raw = self.tunnel;
         if raw {
-            self.download = Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
+            self.download = Transfer::raw(BodyFraming::UntilClose);
         }
         if to == BodyFraming::UntilClose && self.request.version() != Version::Http2 {
             self.keep_alive = false;
@@ -161,7 +161,7 @@ impl Exchange {
         }
         if raw {
             // From here on the request side carries whatever comes.
-            self.upload = Transfer::new(BodyFraming::UntilClose, BodyFraming::UntilClose, false);
+            self.upload = Transfer::raw(BodyFraming::UntilClose);
             self.request_pass.open = false;
             http.stats.inc(sets::http::DOWNSTREAM_CX_UPGRADES_TOTAL);
             http.stats.gauge_inc(sets::http::DOWNSTREAM_CX_UPGRADES_ACTIVE);
@@ -234,6 +234,11 @@ impl Exchange {
     /// Trailers of the answer reach the client.
     pub(super) fn keeps_trailers(&self, http: &Http) -> bool {
         http.model.http1.enable_trailers || self.request.version() == Version::Http2
+    }
+
+    /// How large the trailers of the answer may be: as large as its head.
+    pub(super) fn answer_limits(&self) -> HeadLimits {
+        self.cluster.as_ref().map_or_else(HeadLimits::default, |cluster| cluster.response_limits())
     }
 
     /// A local reply of plain text with the reset's reason, as Envoy words it.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use postrider_filter_api::{Body, Flags, LocalReply, Moment};
 use postrider_h1::{write_chunk, write_last_chunk};
-use postrider_http::{BodyFraming, Decimal, HeaderId, ResponseFacts};
+use postrider_http::{BodyFraming, Decimal, HeadLimits, HeaderId, ResponseFacts};
 use postrider_model::{Action, Forward, HostRewrite};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::outlier::Outcome;
@@ -264,7 +264,7 @@ impl Exchange {
     pub(super) fn drain_answer(&mut self, worker: &Worker) {
         let Some(upstream) = &mut self.upstream else { return };
         let framing = self.response_facts.framing;
-        self.download = Transfer::new(framing, framing, false);
+        self.download = Transfer::new(framing, framing, false, HeadLimits::default);
         let mut nowhere = Outbox::default();
         let input = &mut upstream.input;
         if !self.download.is_done()

@@ -131,7 +131,7 @@ impl Exchange {
         self.request_framing = from;
         let filtered = self.filters.is_some() && self.frame_filtered_request(http);
         if from.has_body() && !filtered {
-            self.upload = Transfer::new(from, from, http.model.http1.enable_trailers);
+            self.upload = Transfer::new(from, from, http.model.http1.enable_trailers, || http.rules.limits);
         }
         if self.trace.is_some() {
             self.propagate_trace(http);
@@ -242,10 +242,10 @@ impl Exchange {
         if self.request_framing == BodyFraming::Chunked {
             // The stream itself says where the body ends.
             self.request_framing = BodyFraming::UntilClose;
-            self.upload.leave_plain(self.facts.framing);
+            self.upload.leave_plain();
         } else if self.request_framing.may_have_trailers() && !matches!(self.upload, Transfer::Filtered { .. }) {
             // They have a place there.
-            self.upload.leave_plain(self.facts.framing);
+            self.upload.leave_plain();
         }
         let sent = match &mut upstream.io {
             Io::Http2(stream) => stream.send_request(&self.request, self.request_framing, self.facts.upgrade),
@@ -284,7 +284,7 @@ impl Exchange {
         if !self.facts.upgrade {
             // The tunnel is in the bodies of a request and its answer.
             self.request_framing = BodyFraming::UntilClose;
-            self.upload.leave_plain(self.facts.framing);
+            self.upload.leave_plain();
         }
     }
 
@@ -322,10 +322,8 @@ impl Exchange {
     /// upstream of HTTP/1 gets where that is wanted.
     pub(super) fn filtered_upload(&self, http: &Http) -> Transfer {
         let in_chunks = http.model.http1.enable_trailers;
-        let upload = Transfer::filtered(
-            self.facts.framing,
-            in_chunks || self.request.version() == postrider_http::Version::Http2,
-        );
+        let kept = in_chunks || self.request.version() == postrider_http::Version::Http2;
+        let upload = Transfer::filtered(self.facts.framing, kept, || http.rules.limits);
         if in_chunks { upload } else { upload.without_trailers_in_chunks() }
     }
 

@@ -86,7 +86,7 @@ impl Exchange {
         }
         let heard = self.upload.is_heard();
         self.decide_keep_alive(connection, http, heard);
-        self.download = Transfer::filtered(BodyFraming::UntilClose, self.keeps_trailers(http));
+        self.download = Transfer::filtered(BodyFraming::UntilClose, self.keeps_trailers(http), || self.answer_limits());
         self.download.leave_as(to);
         self.write_head(connection, http, to);
         self.down.move_to(&mut connection.out);

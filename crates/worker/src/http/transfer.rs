@@ -48,27 +48,37 @@ pub(crate) struct Read {
 }
 
 impl Transfer {
-    pub(crate) fn new(from: BodyFraming, to: BodyFraming, keep_trailers: bool) -> Transfer {
-        let limits = HeadLimits::default();
+    /// `limits` are those of the message's head, which its trailers have, too.
+    #[inline]
+    pub(crate) fn new(
+        from: BodyFraming,
+        to: BodyFraming,
+        keep_trailers: bool,
+        limits: impl FnOnce() -> HeadLimits,
+    ) -> Transfer {
         match (from, to) {
             (BodyFraming::None | BodyFraming::Length(0), BodyFraming::None | BodyFraming::Length(0)) => Transfer::Done,
             (BodyFraming::Chunked, BodyFraming::Chunked) => {
-                Transfer::Chunks { relay: ChunkedRelay::new(limits), keep_trailers }
+                Transfer::Chunks { relay: ChunkedRelay::new(of_trailers(keep_trailers, limits)), keep_trailers }
             }
-            (from, to) if from == to && !matches!(from, BodyFraming::Counted(_)) => {
-                Transfer::Raw(BodyDecoder::new(from, limits))
-            }
+            (from, to) if from == to && !matches!(from, BodyFraming::Counted(_)) => Transfer::raw(from),
             (from, to) => Transfer::Pieces {
-                decoder: BodyDecoder::new(from, limits),
+                decoder: BodyDecoder::new(from, of_trailers(keep_trailers, limits)),
                 chunked: to == BodyFraming::Chunked,
                 keep_trailers,
             },
         }
     }
 
+    /// A body without chunks that stays as it is.
+    pub(crate) fn raw(framing: BodyFraming) -> Transfer {
+        // It has no trailers that could have limits.
+        Transfer::Raw(BodyDecoder::new(framing, HeadLimits::default()))
+    }
+
     /// A body that filters see; how it leaves is known later.
-    pub(crate) fn filtered(from: BodyFraming, keep_trailers: bool) -> Transfer {
-        let decoder = BodyDecoder::new(from, HeadLimits::default());
+    pub(crate) fn filtered(from: BodyFraming, keep_trailers: bool, limits: impl FnOnce() -> HeadLimits) -> Transfer {
+        let decoder = BodyDecoder::new(from, of_trailers(keep_trailers, limits));
         Transfer::Filtered { decoder, chunked: false, keep_trailers, chunk_trailers: true, promised: None }
     }
 
@@ -95,14 +105,17 @@ impl Transfer {
 
     /// The body leaves on a stream that says itself where it ends, whatever it came as.
     #[cold]
-    pub(crate) fn leave_plain(&mut self, from: BodyFraming) {
+    pub(crate) fn leave_plain(&mut self) {
         match self {
             Transfer::Filtered { chunked, promised, .. } => (*chunked, *promised) = (false, None),
             Transfer::Done => {}
-            Transfer::Raw(_) | Transfer::Chunks { .. } | Transfer::Pieces { .. } => {
-                let decoder = BodyDecoder::new(from, HeadLimits::default());
-                *self = Transfer::Pieces { decoder, chunked: false, keep_trailers: true };
+            Transfer::Raw(decoder) => {
+                *self = Transfer::Pieces { decoder: decoder.clone(), chunked: false, keep_trailers: true };
             }
+            Transfer::Chunks { relay, .. } => {
+                *self = Transfer::Pieces { decoder: relay.decoder(), chunked: false, keep_trailers: true };
+            }
+            Transfer::Pieces { chunked, keep_trailers, .. } => (*chunked, *keep_trailers) = (false, true),
         }
     }
 
@@ -282,6 +295,11 @@ impl Transfer {
     }
 }
 
+/// Trailers that go nowhere are still read, but nobody configured how many of them there may be.
+fn of_trailers(kept: bool, configured: impl FnOnce() -> HeadLimits) -> HeadLimits {
+    if kept { configured() } else { HeadLimits::default() }
+}
+
 /// An empty piece is nothing on the wire, chunked or not.
 fn write_piece(piece: &[u8], chunked: bool, out: &mut Vec<u8>) {
     if chunked {
@@ -307,7 +325,7 @@ mod tests {
     #[test]
     fn what_leaves_of_a_filtered_body_is_what_its_head_promised() {
         let filtered = |to| {
-            let mut transfer = Transfer::filtered(BodyFraming::Length(9), false);
+            let mut transfer = Transfer::filtered(BodyFraming::Length(9), false, HeadLimits::default);
             transfer.leave_as(to);
             transfer
         };

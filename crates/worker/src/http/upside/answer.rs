@@ -33,6 +33,7 @@ impl Exchange {
         http: &Http,
     ) -> Result<bool, End> {
         let bodiless = facts.tunnel || self.request.method() == Method::Head || is_bodiless(self.response.status());
+        let limits = self.answer_limits();
         let Some(upside) = self.upside_mut() else { return Ok(false) };
         if upside.request == Stage::Head {
             // It answers what was not asked yet.
@@ -45,7 +46,7 @@ impl Exchange {
         }
         upside.response_pass.begin(!body_of(facts).has_body(), bodiless);
         upside.response = Stage::Head;
-        upside.download = Transfer::filtered(facts.framing, true);
+        upside.download = Transfer::filtered(facts.framing, true, || limits);
         self.response_facts = facts;
         self.info.details = VIA_UPSTREAM.into();
         if let Err(barred) = self.advance_upside(Side::Response, connection, http, None) {
