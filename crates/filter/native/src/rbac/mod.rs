@@ -53,7 +53,8 @@ impl Factory for Rbac {
         let config = configs.most_specific::<Arc<Config>>().unwrap_or(&self.0);
         let prefix = format!("{}.rbac", place.stat_prefix);
         let side = |kind, rules: &Option<Arc<Rules>>, own: &str, note: &str| {
-            // Whoever's the rules are, the statistics are the filter's own.
+            // Whoever's the rules are, the statistics are the filter's own; so are the notes, unless the rules name theirs.
+            let note = if note.is_empty() { own } else { note };
             Side::new(kind, rules.as_ref(), place, &joined(&prefix, own), note, config.count_policies)
         };
         let own = &self.0;

@@ -221,6 +221,29 @@ fn a_route_brings_rules_of_its_own_or_none() {
 }
 
 #[test]
+fn rules_of_a_route_without_a_prefix_note_under_the_filters() {
+    let prefixes = |enforced: &str, shadow: &str, own: [(&str, Value); 2]| {
+        let named = [("rules_stat_prefix", text(enforced)), ("shadow_rules_stat_prefix", text(shadow))];
+        let entries = own.into_iter().chain(named).map(|(key, value)| (key.to_owned(), value));
+        Value::Map(entries.collect())
+    };
+    let some =
+        || [("rules", rules("ALLOW", anybody(), anybody())), ("shadow_rules", rules("DENY", anybody(), anybody()))];
+    let factory = build("rbac", &prefixes("main_", "dry_", some())).ok().unwrap();
+    for (own, enforced, shadow) in [
+        (prefixes("", "", some()), "main_enforced_engine_result", "dry_shadow_engine_result"),
+        (prefixes("own_", "test_", some()), "own_enforced_engine_result", "test_shadow_engine_result"),
+    ] {
+        let scope = factory.route_config(ROUTE_KIND, &object([("rbac", own)])).ok();
+        let configs = ScopedConfigs { route: scope, ..ScopedConfigs::default() };
+        let mut stream = request("/", &[]);
+        request_headers(&mut stream, &*factory.filter(&configs, &crate::testing::place()));
+        assert_eq!(stream.info.metadata.get(NAMESPACE, enforced), Some(&text("allowed")));
+        assert_eq!(stream.info.metadata.get(NAMESPACE, shadow), Some(&text("denied")));
+    }
+}
+
+#[test]
 fn a_configuration_is_refused_with_all_its_errors() {
     let bad = object([
         ("matcher", object([])),
