@@ -36,6 +36,12 @@ impl Bucket {
         Bucket { max, rate: rate.max(f64::MIN_POSITIVE), first, empty: AtomicU64::new(UNUSED) }
     }
 
+    /// From now on it fills, unless it has been in use before. Without this it begins when it is first used.
+    pub fn begin(&self, now: Moment) {
+        let empty = seconds(now) - self.first / self.rate;
+        let _ = self.empty.compare_exchange(UNUSED, empty.to_bits(), Relaxed, Relaxed);
+    }
+
     pub fn max(&self) -> f64 {
         self.max
     }
@@ -116,6 +122,17 @@ mod tests {
         assert_eq!(bucket.take_up_to(at(1.0), 80), 0);
         assert_eq!(bucket.take_up_to(at(1.03125), 80), 31);
         assert_eq!(bucket.take_up_to(at(9.0), 5000), 1000);
+    }
+
+    #[test]
+    fn it_fills_before_its_first_use_once_it_began() {
+        let bucket = Bucket::holding(64.0, 1024.0, 1024.0);
+        bucket.begin(at(1.0));
+        assert_eq!(bucket.tokens(at(1.0)), 64.0);
+        assert_eq!(bucket.take_up_to(at(1.25), 5000), 320);
+        // Each worker says so; the first one counts.
+        bucket.begin(at(2.0));
+        assert_eq!(bucket.take_up_to(at(2.0), 5000), 768);
     }
 
     #[test]

@@ -6,8 +6,9 @@
 
 mod config;
 
+use std::any::Any;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use postrider_filter_api::{
@@ -25,10 +26,16 @@ pub(crate) const KIND: &str = "envoy.extensions.filters.http.bandwidth_limit.v3.
 
 /// Reads a gateway-level configuration.
 pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    Ok(Arc::new(BandwidthLimit(Arc::new(Scope::new(config::read(value, false)?)))))
+    let own = Arc::new(Scope::new(config::read(value, false)?));
+    let waiting = Mutex::new(own.bucket.iter().map(Arc::downgrade).collect());
+    Ok(Arc::new(BandwidthLimit { own, waiting }))
 }
 
-struct BandwidthLimit(Arc<Scope>);
+struct BandwidthLimit {
+    own: Arc<Scope>,
+    /// Buckets that begin to fill when the configuration comes into force: before any request.
+    waiting: Mutex<Vec<Weak<Bucket>>>,
+}
 
 /// A configuration with its bucket; none without a limit.
 struct Scope {
@@ -51,7 +58,15 @@ impl Factory for BandwidthLimit {
             let message = format!("bandwidth_limit is overridden by {KIND}, not by {kind}");
             return Err(vec![ValueError { path: String::new(), message }]);
         }
-        Ok(RouteConfig::new(Override(Arc::new(Scope::new(config::read(value, true)?))), value))
+        let scope = Scope::new(config::read(value, true)?);
+        self.waiting().extend(scope.bucket.iter().map(Arc::downgrade));
+        Ok(RouteConfig::new(Override(Arc::new(scope)), value))
+    }
+
+    fn arrive(&self, place: &Place<'_>) -> Option<Rc<dyn Any>> {
+        let now = place.host.now();
+        self.waiting().drain(..).filter_map(|bucket| bucket.upgrade()).for_each(|bucket| bucket.begin(now));
+        None
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
@@ -64,8 +79,12 @@ impl Factory for BandwidthLimit {
 }
 
 impl BandwidthLimit {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Weak<Bucket>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn limiter(&self, configs: &ScopedConfigs, place: &Place<'_>, withheld: Option<Rc<Withheld>>) -> Limiter {
-        let scope = configs.most_specific::<Override>().map_or(&self.0, |own| &own.0).clone();
+        let scope = configs.most_specific::<Override>().map_or(&self.own, |own| &own.0).clone();
         let prefix = format!("{}.http_bandwidth_limit", scope.config.stat_prefix);
         Limiter { stats: place.stats.block(&stat::SET, &prefix), scope, withheld }
     }

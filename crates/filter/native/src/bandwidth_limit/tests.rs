@@ -40,6 +40,24 @@ fn both_directions_draw_from_one_bucket() {
 }
 
 #[test]
+fn a_bucket_fills_from_the_load_on_and_not_from_the_first_body() {
+    let limit = |kib| config(vec![("limit_kbps", Value::Integer(kib)), ("enable_mode", text("REQUEST"))]);
+    let factory = build("limit", &limit(1)).ok().unwrap();
+    let route = factory.route_config(KIND, &limit(2)).ok();
+    assert!(factory.arrive(&place()).is_none());
+    for (route, second) in [(None, 1024), (route, 2048)] {
+        let filter = factory.filter(&ScopedConfigs { route, ..ScopedConfigs::default() }, &place());
+        let mut stream = FakeStream::new("POST", "/", &[]);
+        stream.host.clock = || (Moment::from_nanos(5_000_000_000), SystemTime::UNIX_EPOCH);
+        let mut state = State::default();
+        stream.request_body.replace(&[0; 5000]);
+        stream.with(|stream| filter.on_request_headers(&mut state, stream, false));
+        let action = stream.with(|stream| filter.on_request_body(&mut state, stream, true));
+        assert!(matches!(action, Action::Part(bytes) if bytes == second), "{action:?}");
+    }
+}
+
+#[test]
 fn directions_that_are_not_limited_are_not_looked_at() {
     let hooks = |entries| limited(entries).hooks();
     assert_eq!(Hooks { keeps_bodies: true, ..Hooks::default() }, hooks(vec![]));
