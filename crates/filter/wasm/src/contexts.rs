@@ -91,6 +91,8 @@ pub(crate) struct Half {
     pub(crate) hidden: usize,
     /// So many bytes were held when the module last saw some.
     pub(crate) kept: usize,
+    /// The module may change the body: it is being shown a piece of it, or it gathers what is held.
+    pub(crate) editable: bool,
     /// Wakes the stream while it waits.
     pub(crate) bell: Option<Resumer>,
     /// When this filter took the message over.

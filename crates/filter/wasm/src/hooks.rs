@@ -353,6 +353,7 @@ impl Hosted {
             let passing = data.contexts.stream(id)?;
             let half = side.half(passing);
             let held = held(side, stream);
+            half.editable = true;
             Some(match &mut half.course {
                 Some(course) => {
                     let gathers = course.gathers();
@@ -385,6 +386,7 @@ impl Hosted {
         let action = self.settle(side, machine, id, stream, None, stopped, |hosted, half, stream, stopped| {
             // What it stopped and let go on in one breath it did not stop.
             let verdict = if stopped || verdict == Verdict::Drop { verdict } else { Verdict::Continue };
+            half.editable = verdict == Verdict::Gather;
             if let Some(course) = &mut half.course {
                 course.judge(verdict);
                 if stopped {

@@ -36,6 +36,7 @@ impl Hosted {
                 half.bell = None;
                 half.hidden = 0;
                 half.kept = 0;
+                half.editable = false;
                 match half.head_waits.take() {
                     Some(end) => self.after_head(half, side, machine, end),
                     None => Action::Continue,
@@ -85,6 +86,7 @@ impl Hosted {
             let course = half.course.as_mut()?;
             if std::mem::take(&mut half.continued) {
                 half.stopped = false;
+                half.editable = false;
                 course.release();
             }
             let flow = match course.next(half.stopped, held(side, stream)) {

@@ -291,6 +291,10 @@ fn set_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, length: u32, 
     }
     let Some(stream) = contexts.stream(target) else { return Ok(NOT_FOUND) };
     let half = if buffer == REQUEST_BODY { &mut stream.request } else { &mut stream.response };
+    // As in Envoy, which has no bytes of it at hand then: an edit would come in front of a body, or behind it.
+    if !half.editable {
+        return Ok(BAD_ARGUMENT);
+    }
     if let Some(course) = &mut half.course {
         return status(edit(&mut course.window, start as usize, length as usize, new));
     }

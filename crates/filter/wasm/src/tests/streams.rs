@@ -360,3 +360,39 @@ fn a_stream_that_waits_is_seen_and_changed_from_another_one() {
     look(&trial);
     assert_eq!(told(&["status", "path-status", "mark-status"]), ["2", "1", "1"], "it does not wait any more");
 }
+
+/// Envoy has a body at hand while it shows a piece of it, and while the module gathers it.
+#[test]
+fn an_edit_of_a_body_outside_of_its_callback_is_refused_and_changes_nothing() {
+    let mut trial = Trial::new(&module(
+        r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+            (call $note $"head" (call $set_buffer (i32.const 0) (i32.const 0) (i32.const 99) $"lost"))
+            (i32.const 0))
+        (func (export "proxy_on_request_body") (param i32 i32 i32) (result i32)
+            (call $note $"own" (call $set_buffer (i32.const 0) (i32.const 0) (i32.const 0) $"<"))
+            (call $note $"other" (call $set_buffer (i32.const 1) (i32.const 0) (i32.const 0) $"<"))
+            (local.get 2))
+        (func (export "proxy_on_request_trailers") (param i32 i32) (result i32)
+            (call $note $"trailers" (call $set_buffer (i32.const 0) (i32.const 99) (i32.const 0) $">"))
+            (i32.const 0))
+        (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32)
+            (call $note $"answer" (call $set_buffer (i32.const 1) (i32.const 0) (i32.const 0) $"lost"))
+            (i32.const 0))"#,
+    ));
+    let trailers =
+        |trial: &mut Trial| trial.hook(|filter, state, stream| filter.on_request_trailers(state, stream));
+    trial.head(false);
+    trial.piece("a", false);
+    assert!(matches!(trailers(&mut trial), Action::Continue));
+    assert!(trial.stream.request_body.bytes().is_empty(), "nothing comes behind the body");
+    trial.response(false);
+    let noted = ["head", "own", "other", "trailers", "answer"].map(|name| trial.noted(name).unwrap());
+    assert_eq!(noted, ["2", "0", "2", "2", "2"]);
+    // A body that waits for its trailers is at hand there.
+    trial.restart();
+    trial.head(false);
+    trial.piece("a", true);
+    trailers(&mut trial);
+    assert_eq!(trial.noted("trailers").as_deref(), Some("0"));
+    assert_eq!(trial.stream.request_body.bytes(), b"<a>");
+}
