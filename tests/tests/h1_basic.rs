@@ -212,6 +212,35 @@ fn interim_answers_of_the_origin_do_not_confuse_the_pairing() {
 }
 
 #[test]
+fn interim_answers_that_are_passed_on_lost_their_fields() {
+    for (status, passes) in [(100, true), (102, true), (103, true), (150, false)] {
+        let origin = Origin::start(move |connection| {
+            while connection.request().is_some() {
+                for link in ["a", "b"] {
+                    let fields = format!("link: <{link}>\r\nx-a: 1\r\nconnection: x-b\r\nx-b: 2\r\n");
+                    connection.write(format!("HTTP/1.1 {status} Soon\r\n{fields}\r\n").as_bytes());
+                }
+                connection.write(OK.as_bytes());
+            }
+        });
+        let config = Config::proxy_to(origin.address).overlay_filter("http", json!({"proxy_100_continue": true}));
+        let proxy = Proxy::start(&config);
+        let mut client = proxy.client();
+        for _ in 0..2 {
+            client.send(get("/"));
+            if passes {
+                // The first, as in Envoy.
+                let interim = client.any_response("GET").unwrap();
+                assert_eq!((interim.status, interim.header("link"), interim.header("x-a")), (status, "<a>", "1"));
+                assert!(!interim.headers.contains("x-b") && !interim.headers.contains("connection"));
+            }
+            assert_eq!(client.any_response("GET").unwrap().text(), "ok");
+        }
+        assert_eq!(client.leftover(), b"");
+    }
+}
+
+#[test]
 fn absolute_form_becomes_origin_form_and_its_authority_is_the_host() {
     let origin = Origin::echo("a");
     let proxy = Proxy::start(&Config::proxy_to(origin.address));

@@ -451,6 +451,23 @@ fn expect_100_continue_is_answered_before_the_body_comes() {
 }
 
 #[test]
+fn early_hints_of_the_origin_reach_the_client_with_their_fields() {
+    let origin = scripted(|connection, _| {
+        connection.write(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n");
+        connection.write(OK);
+    });
+    let config = Config::proxy_to(origin.address).overlay_filter("http", json!({"proxy_100_continue": true}));
+    let proxy = Proxy::start(&config);
+    let mut frames = frames(&proxy);
+    frames.send(raw::get(1, "/"));
+    let interim = frames.await_frame("an interim answer", |frame| frame.kind == HEADERS);
+    assert_eq!((interim.status(), interim.ends_stream()), (Some(103), false));
+    // RFC 7541 appendix A: a literal whose name is the 45th of the static table, `link`.
+    assert!(interim.payload.contains(&0x6d), "the link is in it: {interim:?}");
+    assert_eq!(frames.await_status(1), 200);
+}
+
+#[test]
 fn cookies_in_pieces_reach_the_origin_as_one_line() {
     let (origin, proxy) = echoed();
     let pieces = request("GET", "/").header("cookie", "a=1").header("x", "y").header("cookie", "b=2; c=3");

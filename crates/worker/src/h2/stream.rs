@@ -208,9 +208,18 @@ impl Stream {
 
     /// Tells a client that waits for it to send its body (RFC 9110 section 15.2.1).
     pub(crate) fn send_continue(&mut self) {
+        let mut interim = http::Response::new(());
+        *interim.status_mut() = http::StatusCode::CONTINUE;
+        self.inform(interim);
+    }
+
+    /// Passes on what an upstream says before its answer (RFC 9110 section 15.2).
+    pub(crate) fn send_interim(&mut self, head: &ResponseHead) {
+        self.inform(fields::response(head, BodyFraming::None, false, None));
+    }
+
+    fn inform(&mut self, interim: http::Response<()>) {
         if let (Peer::Client(respond), None) = (&mut self.peer, &self.send) {
-            let mut interim = http::Response::new(());
-            *interim.status_mut() = http::StatusCode::CONTINUE;
             // Who cannot be told has gone, which the next read finds out, too.
             let _ = respond.send_informational(interim);
         }

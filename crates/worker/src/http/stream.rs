@@ -11,7 +11,10 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use postrider_h1::{ResponseParse, parse_response};
-use postrider_http::{Asked, HeaderId, ResponseRules, Version, list_members, reason};
+use postrider_http::{
+    Asked, BodyFraming, Connection as Persistence, HeaderId, ResponseRules, ResponseWrite, Version, list_members,
+    reason, write_response,
+};
 use postrider_model::{Action, NameForm, Priority};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Permit;
@@ -543,11 +546,29 @@ impl Exchange {
         }
     }
 
-    /// A 1xx head: only a 100 that was asked for concerns the client.
+    /// A 1xx head: the first one that says something concerns the client, where such heads are passed on.
     fn interim(&mut self, connection: &mut Connection, http: &Http) {
-        if self.response.status() == 100 && http.model.identity.proxy_100_continue && !self.continue_sent {
-            self.send_continue(connection);
+        let tells = matches!(self.response.status(), 100 | 102 | 103) && self.request.version() != Version::Http10;
+        if tells && http.model.identity.proxy_100_continue && !self.continue_sent {
+            self.pass_interim(connection);
         }
+    }
+
+    #[cold]
+    fn pass_interim(&mut self, connection: &mut Connection) {
+        self.continue_sent = true;
+        if let Io::Http2(stream) = &mut connection.io {
+            return stream.send_interim(&self.response);
+        }
+        let options = ResponseWrite {
+            framing: BodyFraming::None,
+            framing_as_received: false,
+            connection: Persistence::Implicit,
+            server: None,
+            keep_length: false,
+            extra: &[],
+        };
+        write_response(&self.response, &options, &mut self.down.bytes);
     }
 
     #[cold]
