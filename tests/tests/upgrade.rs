@@ -3,7 +3,7 @@
 
 use postrider_tests::kit::config::{extension, router};
 use postrider_tests::kit::{Config, Gate, Origin, OriginConnection, Proxy, RawClient, TempDir, wait_until};
-use postrider_tests::{envoy, get};
+use postrider_tests::{envoy, get, site};
 use serde_json::{Value, json};
 
 const ASK: &str = "GET /chat HTTP/1.1\r\nhost: test\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
@@ -307,4 +307,64 @@ fn requests_for_an_upgrade_pass_filters_of_their_own() {
     assert_eq!(seen("/unknown", "unknown"), own(403, ""));
     assert_eq!(proxy.get("/plain").status, 200);
     assert_eq!(origin.requests().last().unwrap().header("x-filters"), "usual");
+}
+
+/// Agrees to an upgrade and is gone.
+fn agree_and_leave(connection: &mut OriginConnection) {
+    if connection.request().is_some() {
+        connection.write(format!("{AGREE}hi").as_bytes());
+        connection.half_close();
+    }
+}
+
+#[test]
+fn the_log_did_not_say_which_end_left_a_tunnel() {
+    let websockets = |origin| {
+        site::with([])
+            .manager(json!({"upgrade_configs": [{"upgrade_type": "websocket"}]}))
+            .log("%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%")
+            .start_before(origin)
+    };
+    let site = websockets(Origin::start(agree_and_echo));
+    let mut client = site.proxy.client();
+    open(&mut client);
+    client.half_close();
+    assert!(client.closed());
+    assert_eq!(site.logged(1), "101 DC downstream_remote_disconnect");
+    let mut client = site.proxy.client();
+    open(&mut client);
+    drop(client);
+    assert_eq!(site.logged(2), "101 DC downstream_remote_disconnect");
+    let site = websockets(Origin::start(agree_and_leave));
+    let mut client = site.proxy.client();
+    open(&mut client);
+    assert!(client.closed());
+    drop(client);
+    assert_eq!(site.logged(1), "101 UC upstream_reset_after_response_started{connection_termination}");
+}
+
+#[test]
+fn an_accepted_upgrade_told_the_time_of_a_request_that_goes_on() {
+    let origin = Origin::start(agree_and_echo);
+    let proxy = Proxy::start(&websockets(&origin));
+    let mut client = proxy.client();
+    client.send(ASK);
+    let answer = client.response("GET").unwrap();
+    assert_eq!(answer.status, 101);
+    assert!(!answer.headers.contains("x-envoy-upstream-service-time"), "{answer:?}");
+    assert!(proxy.get("/plain").headers.contains("x-envoy-upstream-service-time"));
+}
+
+#[test]
+fn an_answer_before_the_end_of_its_request_told_the_time_of_all_of_it() {
+    let origin = Origin::start(|connection| {
+        connection.request_head();
+        connection.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno");
+    });
+    let proxy = Proxy::start(&Config::proxy_to(origin.address));
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\nabc");
+    let answer = client.response("POST").unwrap();
+    assert_eq!((answer.status, answer.text()), (413, "no"));
+    assert!(!answer.headers.contains("x-envoy-upstream-service-time"), "{answer:?}");
 }

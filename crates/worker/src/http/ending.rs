@@ -404,8 +404,10 @@ impl Exchange {
                     ),
                     _ => (Flags::DOWNSTREAM_CONNECTION_TERMINATION, "downstream_remote_disconnect"),
                 };
-                self.info.flags.insert(flag);
-                self.info.details = details.into();
+                // Whom the upstream has left in a tunnel may go as it likes.
+                if !(self.tunnel && self.info.flags.contains(Flags::UPSTREAM_CONNECTION_TERMINATION)) {
+                    self.fail(flag, details);
+                }
                 connection.desert();
                 if !self.answered {
                     self.replying = false;

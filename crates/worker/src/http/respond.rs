@@ -31,11 +31,13 @@ impl Exchange {
         self.tunnel = self.response_facts.tunnel;
         self.count_upstream_status();
         if !http.model.router.suppress_x_headers {
-            let waited = self.info.request_received.map_or(0, |at| now.millis_since(at));
             self.response.fields.remove(HeaderId::XEnvoyUpstreamServiceTime);
-            worker.with_service_time(waited, |line| {
-                let _ = self.response.fields.append_line_if_absent(line);
-            });
+            // Until all of a request was sent, an upstream had no time to take.
+            if let Some(received) = self.info.request_received {
+                worker.with_service_time(now.millis_since(received), |line| {
+                    let _ = self.response.fields.append_line_if_absent(line);
+                });
+            }
         }
         if self.attempts.is_some() {
             self.tell_client();
@@ -141,13 +143,16 @@ impl Exchange {
         let raw = self.tunnel;
         if raw {
             self.download = Transfer::raw(BodyFraming::UntilClose);
+            if !http.model.router.suppress_x_headers {
+                // A request that opens a tunnel is never complete.
+                self.response.fields.remove(HeaderId::XEnvoyUpstreamServiceTime);
+            }
         }
         if to == BodyFraming::UntilClose && self.request.version() != Version::Http2 {
             self.keep_alive = false;
         }
         // Whether the rest of the request will come is known when it has: until then the connection is meant to stay.
         self.decide_keep_alive(connection, http, true);
-        // A request that opens a tunnel is never complete.
         if raw || !self.upload.is_heard() {
             http.stats.inc(sets::http::DOWNSTREAM_RQ_RESPONSE_BEFORE_RQ_COMPLETE);
         }

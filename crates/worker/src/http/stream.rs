@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use postrider_filter_api::Flags;
 use postrider_h1::{ResponseParse, parse_response};
 use postrider_http::{
     Asked, BodyFraming, Connection as Persistence, HeaderId, ResponseRules, ResponseWrite, Version, list_members,
@@ -404,11 +405,34 @@ impl Exchange {
                 && upstream.io.poll_finish(cx).is_ready()
             {
                 *finished = true;
+                self.client_left_tunnel(connection);
                 return true;
             }
             return false;
         }
         false
+    }
+
+    /// The client has nothing more to say in a tunnel. Over HTTP/1 it says so by closing its side of the connection.
+    #[cold]
+    fn client_left_tunnel(&mut self, connection: &Connection) {
+        if self.tunnel && self.finished == [true, false] && !matches!(connection.io, Io::Http2(_)) {
+            self.fail(Flags::DOWNSTREAM_CONNECTION_TERMINATION, "downstream_remote_disconnect");
+        }
+    }
+
+    /// The upstream has nothing more to say in a tunnel: an end of its connection, unless the bytes never were HTTP's or its
+    /// streams end by themselves.
+    #[cold]
+    fn upstream_left_tunnel(&mut self) {
+        let is_connection = self.upstream.as_ref().is_some_and(|upstream| !upstream.io.takes_plain_bodies());
+        if self.finished == [false, true] && !self.terminates && is_connection {
+            self.record_flags(Flags::UPSTREAM_CONNECTION_TERMINATION);
+            self.fail(
+                Flags::UPSTREAM_CONNECTION_TERMINATION,
+                "upstream_reset_after_response_started{connection_termination}",
+            );
+        }
     }
 
     /// Upstream to client. Answers whether anything moved.
@@ -627,6 +651,7 @@ impl Exchange {
         let mut moved = false;
         if !*finished && connection.io.poll_finish(cx).is_ready() {
             *finished = true;
+            self.upstream_left_tunnel();
             moved = true;
         }
         // A tunnel is over when both ends have said so.
