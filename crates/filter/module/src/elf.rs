@@ -1,7 +1,9 @@
 //! What a module wants of the proxy, read from its file before it is loaded: a function that is not there would end the
 //! process when it is called first, or keep the module from being loaded with a message of the system's.
 
-use object::{Architecture, Object, ObjectSection, ObjectSymbol, SectionKind};
+use std::ffi::CString;
+
+use object::{Architecture, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SectionKind};
 
 use crate::callbacks::FUNCTIONS;
 use crate::others::OTHERS;
@@ -51,6 +53,8 @@ pub(crate) struct Contents {
     pub(crate) stays_in_hooks: bool,
     /// It may leave something for later requests of a connection, or ask when that began.
     pub(crate) uses_connection: bool,
+    /// What it wants of whoever is not the proxy: its libraries, and the system's.
+    pub(crate) wanted: Vec<CString>,
 }
 
 impl Contents {
@@ -76,9 +80,28 @@ pub(crate) fn check(content: &[u8]) -> Result<Contents, String> {
             idle: idle(&file),
             stays_in_hooks: stays_in_hooks(&file),
             uses_connection: wants(&file, |name| OF_CONNECTIONS.contains(&name) || BY_OTHERS.contains(&name)),
+            wanted: of_others(&file),
         });
     }
     Err(format!("the module needs functions that this proxy does not have: {}", unknown.join(", ")))
+}
+
+/// What is looked for when the module is loaded, or when it is called first. Nothing is known of a module that loads
+/// libraries by itself: what it needs may come with them.
+fn of_others(file: &object::File<'_>) -> Vec<CString> {
+    if wants(file, |name| matches!(name, "dlopen" | "dlmopen")) {
+        return Vec::new();
+    }
+    let targets = file.dynamic_relocations().into_iter().flatten().filter_map(|(_, place)| match place.target() {
+        RelocationTarget::Symbol(index) => file.dynamic_symbol_table()?.symbol_by_index(index).ok(),
+        _ => None,
+    });
+    let undefined = targets.filter(|symbol| symbol.is_undefined() && !symbol.is_weak());
+    let names = undefined.filter_map(|symbol| symbol.name().ok().filter(|name| !name.starts_with(PREFIX)));
+    let mut wanted: Vec<CString> = names.filter_map(|name| CString::new(name).ok()).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    wanted
 }
 
 /// The functions for HTTP filters that do nothing.
@@ -243,6 +266,19 @@ mod tests {
         for call in OF_CONNECTIONS.iter().chain(&BY_OTHERS) {
             assert!(with(call), "{call}");
         }
+    }
+
+    #[test]
+    fn what_a_module_wants_of_others_is_found() {
+        let wanted = |more: &str| {
+            let source = "int other(void); int known(void) { return 1; } void envoy_dynamic_module_callback_log(void);
+                __attribute__((weak)) int perhaps(void); void *dlopen(const char *, int);
+                int f(void) { envoy_dynamic_module_callback_log(); return other() + known() + perhaps(); }";
+            let names = built(&format!("{source} {more}")).wanted;
+            names.iter().map(|name| name.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(wanted(""), ["other"]);
+        assert_eq!(wanted("void *g(void) { return dlopen(\"more\", 1); }"), [""; 0], "it brings the rest itself");
     }
 
     #[test]

@@ -115,7 +115,10 @@ impl Library {
         let known = unsafe { libc::dlopen(name.as_ptr(), flags | libc::RTLD_NOLOAD) };
         if !known.is_null() {
             let contents = loaded.get(&known.addr()).cloned().unwrap_or_default();
-            return Ok(Library { handle: known, source: source.to_owned(), contents });
+            let library = Library { handle: known, source: source.to_owned(), contents };
+            // One that is to stay is there although it was refused.
+            library.find_wanted()?;
+            return Ok(library);
         }
         // SAFETY: a text that ends. That the module's constructors do no harm is for whoever configured it to know.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
@@ -125,8 +128,26 @@ impl Library {
         let contents = Arc::new(contents);
         loaded.insert(handle.addr(), contents.clone());
         let library = Library { handle, source: source.to_owned(), contents };
+        library.find_wanted()?;
         library.initialise()?;
         Ok(library)
+    }
+
+    /// Finds everything that the module wants where the loader would: in the process, in the module and in its libraries.
+    /// The loader does so at the first call of each function, and ends the process where there is none.
+    fn find_wanted(&self) -> Result<(), String> {
+        // SAFETY: texts that end; the handle is open as long as `self` is.
+        let is_found = |name: &CStr| unsafe {
+            let everywhere = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+            !everywhere.is_null() || !libc::dlsym(self.handle, name.as_ptr()).is_null()
+        };
+        let missing = self.contents.wanted.iter().filter(|name| !is_found(name));
+        let missing: Vec<_> = missing.map(|name| name.to_string_lossy()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let source = &self.source;
+        Err(format!("{source}: the module needs functions that none of its libraries has: {}", missing.join(", ")))
     }
 
     fn initialise(&self) -> Result<(), String> {
@@ -232,5 +253,44 @@ mod tests {
         assert!(error.contains("no name of a module"), "{error}");
         let error = Library::at(Path::new("/no/such.so"), Options::default()).unwrap_err();
         assert!(error.starts_with("cannot read /no/such.so"), "{error}");
+    }
+    /// Builds `lib<name>.so` in a folder of its own.
+    fn built(folder: &Path, name: &str, source: &str, more: &[&str]) -> PathBuf {
+        use std::io::Write;
+        use std::process::{Command, Stdio};
+        let path = folder.join(format!("lib{name}.so"));
+        let mut compiler = Command::new("cc")
+            .args(["-fPIC", "-shared", "-Wl,-z,lazy", "-x", "c", "-", "-x", "none", "-o"])
+            .arg(&path)
+            .args(more)
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        compiler.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+        assert!(compiler.wait().unwrap().success());
+        path
+    }
+
+    #[test]
+    fn a_module_whose_functions_are_nowhere_is_refused_before_one_of_them_ends_the_process() {
+        let folder = env::temp_dir().join(format!("postrider-library-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let source =
+            "int one_unknown(void); int another_unknown(void); double cos(double); int printf(const char *, ...);
+            const char *envoy_dynamic_module_on_program_init(void) { return \"v0.1.0\"; }
+            int f(double x) { return printf(\"%f\", cos(x)) + one_unknown() + another_unknown(); }";
+        let alone = built(&folder, "alone", source, &["-lm"]);
+        for stays in [false, true, true] {
+            let error = Library::at(&alone, Options { stays, global: false }).unwrap_err();
+            let told = "the module needs functions that none of its libraries has: another_unknown, one_unknown";
+            assert_eq!(error, format!("{}: {told}", alone.canonicalize().unwrap().display()));
+        }
+        // They may be in a library of its own.
+        built(&folder, "brought", "int one_unknown(void) { return 1; } int another_unknown(void) { return 2; }", &[]);
+        let whole = built(&folder, "whole", source, &["-L.", "-lbrought", "-lm", "-Wl,-rpath,$ORIGIN"]);
+        let loaded = Library::at(&whole, Options::default());
+        fs::remove_dir_all(&folder).unwrap();
+        loaded.unwrap();
     }
 }
