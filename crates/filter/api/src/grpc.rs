@@ -50,7 +50,7 @@ pub struct GrpcOpen {
     pub wake: Box<dyn Fn()>,
 }
 
-/// How a call ended: a [`Code`] or another number, 0 being well.
+/// How a call ended: a [`Code`], 0 being well, or [`GrpcStatus::NO_CODE`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GrpcStatus {
     pub code: u32,
@@ -60,6 +60,9 @@ pub struct GrpcStatus {
 }
 
 impl GrpcStatus {
+    /// The service said something that is no code: -1, as Envoy has it.
+    pub const NO_CODE: u32 = u32::MAX;
+
     /// What the proxy says about a call.
     pub fn new(code: Code, message: impl Into<String>) -> GrpcStatus {
         GrpcStatus { code: u32::from(code.number()), message: message.into(), is_heard: false }

@@ -41,7 +41,7 @@ struct Asking {
     head: RequestHead,
     timeout: Option<Duration>,
     max_answer: usize,
-    /// More than one answer is a fault.
+    /// Of several answers, the last one counts.
     single: bool,
     policy: Option<Arc<RetryPolicy>>,
 }
@@ -56,6 +56,15 @@ struct Ended {
     again: bool,
     /// Milliseconds from the end of the request to that of the answer, where it came.
     took: Option<u64>,
+}
+
+/// What is known of a call beside its outcome.
+#[derive(Default)]
+struct Marks {
+    /// Whoever gives it up from now on did not cancel it.
+    settled: Cell<bool>,
+    /// Its answer has begun.
+    begun: Cell<bool>,
 }
 
 /// What further tries need, until the service has said something that counts.
@@ -112,19 +121,19 @@ async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: 
     let stats = cluster.stats(worker).clone();
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let ended = {
-        let settled = Cell::new(false);
-        let mut exchange = std::pin::pin!(tries(worker, cluster, asking, pipe, &settled));
+        let marks = Marks::default();
+        let mut exchange = std::pin::pin!(tries(worker, cluster, asking, pipe, &marks));
         let ended = match asking.timeout {
             None => Some(exchange.as_mut().await),
             Some(limit) => tokio::time::timeout(limit, exchange.as_mut()).await.ok(),
         };
         // A timeout is no cancellation either.
-        settled.set(true);
-        ended
+        marks.settled.set(true);
+        ended.ok_or(marks.begun.get())
     };
-    let ended = ended.unwrap_or_else(|| {
+    let ended = ended.unwrap_or_else(|begun| {
         stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
-        late("the time for the call is over")
+        late("the time for the call is over", begun)
     });
     // The proxy's own requests come from inside.
     sets::count_upstream_response(&stats, ended.http, true);
@@ -135,21 +144,15 @@ async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: 
 }
 
 /// The call, as often as its policy says.
-async fn tries(
-    worker: &Rc<Worker>,
-    cluster: &Rc<Cluster>,
-    asking: &Asking,
-    pipe: &GrpcPipe,
-    settled: &Cell<bool>,
-) -> Ended {
-    let Some(policy) = &asking.policy else { return exchange(worker, cluster, asking, pipe, settled, None).await };
+async fn tries(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: &GrpcPipe, marks: &Marks) -> Ended {
+    let Some(policy) = &asking.policy else { return exchange(worker, cluster, asking, pipe, marks, None).await };
     let stats = cluster.stats(worker).clone();
     let mut attempts = Attempts::new(Some(AttemptsPlan::of_call(policy)), &RequestHead::new(), u64::MAX);
     attempts.settle_timeouts(asking.timeout);
     let mut tries = Tries { attempts, kept: Vec::new(), open: true };
     loop {
-        settled.set(false);
-        let mut ended = exchange(worker, cluster, asking, pipe, settled, Some(&mut tries)).await;
+        marks.settled.set(false);
+        let mut ended = exchange(worker, cluster, asking, pipe, marks, Some(&mut tries)).await;
         if let (true, Some(lost)) = (tries.open, ended.lost) {
             tries.attempts.started |= lost != Reset::ConnectFailure;
             let wanted = tries.attempts.wants_after_reset(lost);
@@ -201,7 +204,7 @@ async fn exchange(
     cluster: &Rc<Cluster>,
     asking: &Asking,
     pipe: &GrpcPipe,
-    settled: &Cell<bool>,
+    marks: &Marks,
     tries: Option<&mut Tries>,
 ) -> Ended {
     let Some(host) = cluster.hosts.pick(&worker.random) else {
@@ -219,7 +222,7 @@ async fn exchange(
         Err(NoConnection::Overflow | NoConnection::NoPool) => return unavailable("there is no connection"),
         Err(_) => return lost("there is no connection", Reset::ConnectFailure),
     };
-    let Some((upstream, _underway)) = way.begin(upstream, settled) else {
+    let Some((upstream, _underway)) = way.begin(upstream, &marks.settled) else {
         return unavailable("the circuit breaker for requests is open");
     };
     upstream.begin_request();
@@ -229,6 +232,7 @@ async fn exchange(
         worker,
         cluster,
         pipe,
+        begun: &marks.begun,
         single: asking.single,
         max_answer: asking.max_answer,
         upstream: Some(upstream),
@@ -241,7 +245,7 @@ async fn exchange(
         decoder: None,
         trailers: Fields::new(),
         unframer: Unframer::default(),
-        answers: 0,
+        answer: None,
     };
     let ended = match exchange.send_head(&asking.head) {
         Ok(()) => match limit {
@@ -253,7 +257,7 @@ async fn exchange(
     let good = ended.http < 500;
     let total = if good { &host.totals.successes } else { &host.totals.errors };
     total.set(total.get() + 1);
-    settled.set(true);
+    marks.settled.set(true);
     ended
 }
 
@@ -262,6 +266,7 @@ struct Exchange<'a> {
     worker: &'a Rc<Worker>,
     cluster: &'a Rc<Cluster>,
     pipe: &'a GrpcPipe,
+    begun: &'a Cell<bool>,
     single: bool,
     max_answer: usize,
     /// `None`: this is the only one.
@@ -278,7 +283,8 @@ struct Exchange<'a> {
     decoder: Option<BodyDecoder>,
     trailers: Fields,
     unframer: Unframer,
-    answers: usize,
+    /// Of a call with one message each way, until it is known to be the last one.
+    answer: Option<Vec<u8>>,
 }
 
 impl Exchange<'_> {
@@ -298,7 +304,7 @@ impl Exchange<'_> {
         std::future::poll_fn(|cx| match self.poll(cx) {
             Poll::Pending if self.decoder.is_none() && late.as_mut().poll(cx).is_ready() => {
                 self.cluster.stats(self.worker).inc(stat::UPSTREAM_RQ_PER_TRY_TIMEOUT);
-                Poll::Ready(Ended { lost: Some(Reset::Timeout), ..self::late("the time for a try is over") })
+                Poll::Ready(Ended { lost: Some(Reset::Timeout), ..self::late("the time for a try is over", false) })
             }
             polled => polled,
         })
@@ -378,7 +384,10 @@ impl Exchange<'_> {
                 }
                 Poll::Ready(read) => {
                     let reset = Reset::of(&upstream.io, read.as_ref().err());
-                    return Poll::Ready(lost("the service gave the call up", reset));
+                    let lost = lost("the service gave the call up", reset);
+                    // Before its answer begins a service is not to be had; what breaks off then is a fault of its own.
+                    let broke = GrpcStatus::new(Code::Internal, "the service gave the call up");
+                    return Poll::Ready(if self.begun.get() { Ended { status: broke, ..lost } } else { lost });
                 }
             }
         }
@@ -400,6 +409,7 @@ impl Exchange<'_> {
                     upstream.input.consume(consumed, buffers);
                     if !facts.interim {
                         self.judge()?;
+                        self.begun.set(true);
                         self.pipe.hear_initial(&self.head, !facts.framing.has_body());
                         self.decoder = Some(BodyDecoder::new(facts.framing, limits));
                     }
@@ -412,7 +422,7 @@ impl Exchange<'_> {
             };
         };
         let Ok(decoded) = decoder.decode(upstream.input.bytes(), &mut self.trailers) else {
-            return Err(unavailable("the answer is malformed"));
+            return Err(ended(GrpcStatus::new(Code::Internal, "the answer is malformed"), 503));
         };
         // What comes with another status than 200 is somebody's page about it.
         if self.head.status() == 200 {
@@ -439,11 +449,11 @@ impl Exchange<'_> {
         loop {
             let failed = match self.unframer.next(self.max_answer) {
                 Ok(None) => return Ok(()),
-                Ok(Some(_)) if self.single && self.answers > 0 => {
-                    GrpcStatus::new(Code::Internal, "there is more than one answer")
+                Ok(Some(message)) if self.single => {
+                    self.answer = Some(message);
+                    continue;
                 }
                 Ok(Some(message)) => {
-                    self.answers += 1;
                     self.pipe.deliver(message);
                     continue;
                 }
@@ -455,7 +465,10 @@ impl Exchange<'_> {
     }
 
     /// The answer is complete.
-    fn end(&self) -> Ended {
+    fn end(&mut self) -> Ended {
+        if let Some(answer) = self.answer.take() {
+            self.pipe.deliver(answer);
+        }
         let http = self.head.status();
         let of = |fields: &Fields| status(fields);
         let all_in_one = self.trailers.is_empty() && of(&self.head.fields).is_some();
@@ -493,8 +506,7 @@ fn status(fields: &Fields) -> Option<GrpcStatus> {
     let message = String::from_utf8_lossy(&message).into_owned();
     let code = match status {
         Status::Code(code) => u32::from(code.number()),
-        Status::Other(code) => code,
-        Status::Invalid => u32::from(Code::Unknown.number()),
+        Status::Other(_) | Status::Invalid => GrpcStatus::NO_CODE,
     };
     Some(GrpcStatus { code, message, is_heard: true })
 }
@@ -511,8 +523,9 @@ fn lost(why: &str, reset: Reset) -> Ended {
     Ended { lost: Some(reset), ..unavailable(why) }
 }
 
-fn late(why: &str) -> Ended {
-    ended(GrpcStatus::new(Code::DeadlineExceeded, why), 504)
+/// As for Envoy's clients, which see a 504 in the place of the answer, or an answer that breaks off.
+fn late(why: &str, begun: bool) -> Ended {
+    ended(GrpcStatus::new(if begun { Code::Internal } else { Code::Unavailable }, why), 504)
 }
 
 #[cfg(test)]
@@ -526,7 +539,9 @@ mod tests {
         fields.append_name(b"grpc-status", b"7").unwrap();
         fields.append_name(b"grpc-message", b"no%20way%2").unwrap();
         assert_eq!(status(&fields), Some(GrpcStatus { code: 7, message: "no way%2".into(), is_heard: true }));
-        fields.set_name(b"grpc-status", b"x").unwrap();
-        assert_eq!(status(&fields).map(|status| status.code), Some(2));
+        for none in [&b"x"[..], b"99"] {
+            fields.set_name(b"grpc-status", none).unwrap();
+            assert_eq!(status(&fields).map(|status| status.code), Some(u32::MAX));
+        }
     }
 }

@@ -101,7 +101,7 @@ fn a_call_that_fails_says_how() {
         (vec![Step::End(7, "not you")], "7 not you"),
         (vec![Step::Send(b"x".to_vec()), Step::End(8, "")], "8 "),
         (vec![Step::End(0, "")], "13 the answer has no message"),
-        (vec![Step::Send(b"a".to_vec()), Step::Send(b"b".to_vec())], "13 there is more than one answer"),
+        (vec![Step::End(99, "odd")], "4294967295 odd"),
         (vec![Step::Send(vec![0; 1001])], "8 the answer is longer than may be"),
         (vec![Step::Raw(vec![1, 0, 0, 0, 0])], "13 the answer is compressed"),
         (vec![Step::Raw(vec![0, 0, 0, 0, 9, 1]), Step::End(0, "")], "13 the answer breaks off"),
@@ -116,9 +116,22 @@ fn a_call_that_fails_says_how() {
 }
 
 #[test]
+fn of_several_answers_to_a_call_the_last_one_counts() {
+    let steps = vec![Step::Send(b"a".to_vec()), Step::Send(b"b".to_vec()), Step::End(0, "")];
+    assert_eq!(heard(&GrpcOrigin::start(move |_| steps.clone()), None), ["b", "b"]);
+}
+
+#[test]
+fn a_call_whose_answer_has_begun_breaks_off_at_its_timeout() {
+    let late = "13 the time for the call is over";
+    let service = GrpcOrigin::start(|_| vec![Step::Send(b"a".to_vec())]);
+    assert_eq!(heard(&service, Some(Duration::from_millis(300))), [late, late]);
+}
+
+#[test]
 fn a_call_without_an_answer_ends_at_its_timeout_and_is_given_up() {
     let service = GrpcOrigin::silent();
-    let late = "4 the time for the call is over";
+    let late = "14 the time for the call is over";
     assert_eq!(heard(&service, Some(Duration::from_millis(30))), [late, late]);
     service.wait_abandoned(2);
 }
@@ -259,4 +272,42 @@ fn a_full_queue_is_told_to_the_filter_and_the_service_is_not_outrun() {
     assert_eq!(RawClient::connect(running.address).exchange(ASK).status, 200);
     let sent = *refused.lock().unwrap();
     assert!((16..200).contains(&sent), "{sent} messages of 16 KiB were taken");
+}
+
+#[test]
+fn a_service_that_resets_the_call_behind_its_head_is_no_service_that_is_not_there() {
+    let service = GrpcOrigin::start(|call| match call.messages.len() {
+        1 => vec![Step::Send(b"begun".to_vec())],
+        _ => vec![Step::Reset],
+    });
+    let heard = Heard::default();
+    let notes = heard.clone();
+    let script = Script::new(&[RequestHead], move |at, state, stream, _| {
+        if at == RequestHead {
+            let (service, resumer) = (self::service(), stream.resumer.clone());
+            let open = GrpcOpen {
+                cluster: service.cluster.clone(),
+                head: service.head("/test.Service/Talk", None, stream),
+                timeout: None,
+                max_answer: 1 << 20,
+                retries: None,
+                wake: Box::new(move || resumer.resume()),
+            };
+            let talk = stream.host.converse(open).unwrap();
+            talk.send(b"first".to_vec());
+            let kept: Box<dyn Any> = Box::new(talk);
+            *state = State::Any(kept);
+        }
+        let State::Any(kept) = state else { panic!("no state") };
+        let talk = kept.downcast_ref::<GrpcStream>().unwrap();
+        if talk.receive().is_some() {
+            talk.send(b"second".to_vec());
+        }
+        let Some(status) = talk.status() else { return Action::Pause };
+        notes.lock().unwrap().push(format!("{} {}", status.code, status.message));
+        Action::Continue
+    });
+    let (running, _origin) = run_with(service.address, &script, None);
+    assert_eq!(RawClient::connect(running.address).exchange(ASK).status, 200);
+    assert_eq!(*heard.lock().unwrap(), ["13 the service gave the call up"]);
 }
