@@ -110,6 +110,10 @@ impl Property {
 /// There is none, or it cannot be handed over.
 pub(crate) fn read(data: &mut Data, path: &[u8]) -> Result<(), u32> {
     data.scratch.clear();
+    // Nothing has no name, even where a module wrote it.
+    if path.is_empty() {
+        return Err(SERIALIZATION_FAILURE);
+    }
     let property = match data.paths.known.get(path) {
         Some(known) => known.clone(),
         None => {

@@ -379,8 +379,7 @@ fn an_edit_of_a_body_outside_of_its_callback_is_refused_and_changes_nothing() {
             (call $note $"answer" (call $set_buffer (i32.const 1) (i32.const 0) (i32.const 0) $"lost"))
             (i32.const 0))"#,
     ));
-    let trailers =
-        |trial: &mut Trial| trial.hook(|filter, state, stream| filter.on_request_trailers(state, stream));
+    let trailers = |trial: &mut Trial| trial.hook(|filter, state, stream| filter.on_request_trailers(state, stream));
     trial.head(false);
     trial.piece("a", false);
     assert!(matches!(trailers(&mut trial), Action::Continue));

@@ -58,6 +58,16 @@ fn what_was_written_is_read_back() {
 }
 
 #[test]
+fn a_property_without_a_name_is_not_read_back() {
+    let mut trial = Trial::new(&with_head(
+        r#"(call $note $"set" (call $set_property $"" $"text"))
+        (call $note $"get" (call $get_property $"" (i32.const 16) (i32.const 20)))"#,
+    ));
+    trial.head(true);
+    assert_eq!(["set", "get"].map(|name| trial.noted(name).unwrap()), ["0", "3"]);
+}
+
+#[test]
 fn shared_data_and_queues_have_a_life_beyond_streams() {
     let mut trial = Trial::with(
         "shares",
