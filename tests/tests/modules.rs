@@ -2,7 +2,7 @@
 
 use postrider_tests::h2_client::{H2Client, request};
 use postrider_tests::kit::config::extension;
-use postrider_tests::kit::{Origin, Response, TempDir, net, wait_until};
+use postrider_tests::kit::{Origin, RawClient, Response, TempDir, net, wait_until};
 use postrider_tests::modules::{built, filters, script};
 use postrider_tests::plugins::{MANIFEST_ROUTE, config, everything, manifest};
 use postrider_tests::postrider_only;
@@ -379,6 +379,24 @@ fn scripted() -> Plan {
     let module = json!({"module": {"local": {"filename": script()}}});
     let filter = extension(NAME, TYPE, json!({"dynamic_module_config": module, "filter_name": "script"}));
     site::with([filter]).log("%RESPONSE_CODE% %DYNAMIC_METADATA(module:trace)%")
+}
+
+/// Trailers both ways, whose hook answers what is no status.
+#[test]
+fn a_message_whose_trailers_hook_answers_an_unknown_status_goes_on() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-end: 1\r\n\r\n");
+    let trailers = json!({"http_protocol_options": {"enable_trailers": true}});
+    let options = json!({"typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http_protocol_options": {"enable_trailers": true}},
+    }}});
+    let site = scripted().manager(trailers).upstream(options).start_before(origin);
+    for what in ["qt answer 2", "at answer 2", "qt answer 9", "at answer 9"] {
+        let mut client = RawClient::connect(site.proxy.address("http"));
+        let head = format!("POST / HTTP/1.1\r\nhost: test\r\nx-do: {what}\r\ntransfer-encoding: chunked\r\n");
+        let answer = client.exchange(format!("{head}\r\n2\r\nhi\r\n0\r\nx-behind: 1\r\n\r\n").as_bytes());
+        assert_eq!((answer.status, answer.text()), (200, "ok"), "{what}");
+    }
 }
 
 #[test]

@@ -213,25 +213,25 @@ impl Hosted {
             Side::Request => entries.request_trailers,
             Side::Response => entries.response_trailers,
         };
-        let answer = match hook {
+        // What is no status of the interface lets them go on, as in Envoy.
+        let stops = hook.is_some_and(|hook| {
             // SAFETY: the function of a loaded module, as the interface says.
-            Some(hook) => instance.enter(stream, |handle, own| unsafe { hook(handle, own) }),
-            None => 0,
-        };
+            instance.enter(stream, |handle, own| unsafe { hook(handle, own) }) == 1
+        });
         if let Some(reply) = instance.take_reply(stream) {
             return Action::Respond(reply);
         }
         let course = instance.course(side);
         if course.taken.get() {
             course.ended.set(true);
-            course.stopped.set(answer != 0);
-            if answer == 0 {
+            course.stopped.set(stops);
+            if !stops {
                 course.head_free.set(true);
                 course.out.borrow_mut().append(&mut course.kept.borrow_mut());
             }
             return Action::Continue;
         }
-        if answer != 0 {
+        if stops {
             course.at_head.set(false);
             return stop(instance, side, stream);
         }
