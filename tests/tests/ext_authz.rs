@@ -663,6 +663,19 @@ fn a_service_over_http_denies_with_its_answer() {
 }
 
 #[test]
+fn headers_of_a_failure_of_the_service_are_not_noted() {
+    let noted = json!({"authorization_response": {"dynamic_metadata_from_headers": {"patterns": [{"exact": "who"}]}}});
+    for (status, line) in
+        [("403 Forbidden", "403 UAEX ext_authz_denied eve"), ("503 Bad", "403 UAEX ext_authz_error -")]
+    {
+        let authz = Origin::fixed(format!("HTTP/1.1 {status}\r\nwho: eve\r\ncontent-length: 0\r\n\r\n"));
+        let site = site(authz.address, false, over_http(noted.clone(), json!({})), json!([]));
+        assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 403);
+        assert_eq!(site.logged(1), line);
+    }
+}
+
+#[test]
 fn a_service_over_http_sees_the_body_under_the_requests_method() {
     let authz = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     let more = json!({"with_request_body": {"max_request_bytes": 4, "allow_partial_message": true}});

@@ -90,7 +90,9 @@ pub(super) fn verdict(service: &HttpService, answer: &Answer) -> Verdict {
         }),
     };
     let text = |value: &[u8]| Value::String(String::from_utf8_lossy(value).into_owned());
-    let metadata = lines.iter().filter(|(name, _)| is_listed(&service.metadata, name));
+    // A failure says nothing about the request.
+    let is_told = |name: &str| status < 500 && is_listed(&service.metadata, name);
+    let metadata = lines.iter().filter(|(name, _)| is_told(name));
     Verdict { decision, metadata: metadata.map(|(name, value)| (name.clone(), text(value))).collect() }
 }
 
