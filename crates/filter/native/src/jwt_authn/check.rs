@@ -106,6 +106,7 @@ impl Check<'_> {
         how: Strictness<'_>,
         stream: &mut Stream<'_>,
     ) -> Result<Status, NeedsKeys> {
+        self.forget(how.provider, stream);
         let mut found = places.find(stream.request);
         let mut last = Status::Missing;
         if found.is_empty() {
@@ -127,6 +128,15 @@ impl Check<'_> {
             }
         }
         Ok(last)
+    }
+
+    /// As in Envoy, whoever looks for tokens begins with headers that nobody has set: those of the provider, or of all.
+    fn forget(&self, provider: Option<usize>, stream: &mut Stream<'_>) {
+        let whose =
+            self.config.providers.iter().enumerate().filter(|(index, _)| provider.is_none_or(|own| own == *index));
+        for name in whose.flat_map(|(_, provider)| provider.own_headers()) {
+            stream.request.fields.remove_header(name);
+        }
     }
 
     fn token(

@@ -103,6 +103,13 @@ pub(super) struct Provider {
     pub(super) cache: Option<CacheLimits>,
 }
 
+impl Provider {
+    /// Headers that tell the upstream of its tokens: nobody else sets them.
+    pub(super) fn own_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.payload_header.iter().chain(self.claims.iter().map(|(name, _)| name))
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CacheLimits {
     pub(super) tokens: usize,
@@ -171,11 +178,7 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
         });
         let mut all_places = Places::default();
         providers.iter().for_each(|provider| all_places.add_all(&provider.places));
-        let told = |provider: &Provider| {
-            let claims = provider.claims.iter().map(|(name, _)| name.clone());
-            provider.payload_header.iter().cloned().chain(claims).collect::<Vec<_>>()
-        };
-        let mut own_headers: Vec<HeaderName> = providers.iter().flat_map(told).collect();
+        let mut own_headers: Vec<HeaderName> = providers.iter().flat_map(Provider::own_headers).cloned().collect();
         let of_state = by_state.iter().flat_map(|by_state| &by_state.requirements);
         let asked = named.iter().chain(of_state).map(|(_, requirement)| requirement);
         for requirement in rules.iter().map(|(_, requirement)| requirement).chain(asked) {

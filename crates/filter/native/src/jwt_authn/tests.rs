@@ -257,6 +257,47 @@ fn tokens_stand_in_headers_parameters_and_cookies() {
 }
 
 #[test]
+fn what_follows_a_token_in_a_header_belongs_to_its_signature() {
+    let places = list([object([("name", text("X-Tok")), ("value_prefix", text("T="))])]);
+    let own = provider(vec![here(), ("from_headers", places), ("failed_status_in_metadata", text("why"))]);
+    let filter = filter(&gateway(own, Vec::new()));
+    let good = token(r#"{"iss":"me"}"#);
+    for (value, code) in [(format!("zz T={good} more"), Some(26)), (format!("zz T={good} "), None)] {
+        let mut stream = request("/", &[("x-tok", &value)]);
+        let refused = refusal(request_headers(&mut stream, &*filter)).is_some();
+        assert_eq!(refused, code.is_some(), "{value}");
+        let noted = stream.info.metadata.get(NAMESPACE, "why");
+        let told =
+            code.map(|code| object([("code", Value::Integer(code)), ("message", text("Jwt verification fails"))]));
+        assert_eq!(noted, told.as_ref());
+    }
+}
+
+#[test]
+fn a_later_requirement_takes_away_what_an_earlier_one_told() {
+    let payload = |requirement: Value, forward: bool| {
+        let own = vec![here(), ("forward_payload_header", text("x-payload")), ("forward", Value::Bool(forward))];
+        let rule = object([("match", object([("prefix", text("/"))])), ("requires", requirement)]);
+        let config = object([("providers", object([("p", provider(own))])), ("rules", list([rule]))]);
+        let bearer = format!("Bearer {}", token(r#"{"iss":"me"}"#));
+        let mut stream = request("/", &[("authorization", &bearer)]);
+        assert!(refusal(request_headers(&mut stream, &*filter(&config))).is_none());
+        stream.request.fields.get_all_name(b"x-payload").count()
+    };
+    let name = || object([("provider_name", text("p"))]);
+    let all = |other: &str| {
+        let both = list([name(), object([(other, object([]))])]);
+        object([("requires_all", object([("requirements", both)]))])
+    };
+    assert_eq!(payload(name(), false), 1);
+    for other in ["allow_missing", "allow_missing_or_failed", "extract_only_without_validation"] {
+        assert_eq!(payload(all(other), false), 0, "{other}");
+        // A token that is still there is looked at again.
+        assert_eq!(payload(all(other), true), 1, "{other}");
+    }
+}
+
+#[test]
 fn requirements_are_made_of_requirements() {
     let name = |name: &str| object([("provider_name", text(name))]);
     let any = |items: Vec<Value>| object([("requires_any", object([("requirements", Value::List(items))]))]);

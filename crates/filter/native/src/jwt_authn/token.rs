@@ -8,10 +8,13 @@ use serde_json::{Map, Value as Json};
 
 use super::status::Status;
 
-/// Base64 for URLs, with padding or without it.
+/// Base64 for URLs, with padding or without it; bits at the end that make no byte count for nothing, as in Envoy.
 pub(super) const BASE64URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_encode_padding(false),
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true)
+        .with_encode_padding(false),
 );
 
 const ALGORITHMS: [&str; 13] = [
@@ -60,7 +63,7 @@ impl Token {
         string(&payload, "jti", Status::Jti)?;
         let audiences = audiences(&payload)?;
         let signed = format!("{head}.{body}");
-        let signature = BASE64URL.decode(signature).map_err(|_| Status::SignatureBase64)?;
+        let signature = decoded(signature).ok_or(Status::SignatureBase64)?;
         let payload_text = body.to_owned();
         Ok(Token { header, payload, payload_text, signed, signature, alg, kid, iss, sub, audiences, nbf, exp })
     }
@@ -122,8 +125,16 @@ pub(super) fn object_value(entries: &Map<String, Json>) -> Value {
 }
 
 fn object(part: &str, base64: Status, json: Status) -> Result<Map<String, Json>, Status> {
-    let bytes = BASE64URL.decode(part).map_err(|_| base64)?;
+    let bytes = decoded(part).ok_or(base64)?;
     serde_json::from_slice(&bytes).map_err(|_| json)
+}
+
+/// White space counts for nothing, as in Envoy: what stands behind a token belongs to its signature.
+fn decoded(part: &str) -> Option<Vec<u8>> {
+    if !part.contains(|c: char| c.is_ascii_whitespace()) {
+        return BASE64URL.decode(part).ok();
+    }
+    BASE64URL.decode(part.split_ascii_whitespace().collect::<String>()).ok()
 }
 
 fn string(of: &Map<String, Json>, key: &str, wrong: Status) -> Result<String, Status> {
