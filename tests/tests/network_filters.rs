@@ -217,6 +217,35 @@ fn a_tcp_proxy_logs_when_it_is_told_to() {
     assert!(last.starts_with("TcpConnectionEnd origin 3 "), "{lines:?}");
 }
 
+#[test]
+fn a_connection_beyond_a_limit_is_in_the_log_and_the_count_of_its_tcp_proxy() {
+    for (filter, refused) in [
+        (rate(json!({})), "URX local_ratelimit_close_over_limit -"),
+        (limit(json!({"max_connections": 2})), "- over_connection_limit -"),
+    ] {
+        let directory = TempDir::new();
+        let path = directory.path().join("log");
+        let line = "%RESPONSE_FLAGS% %DOWNSTREAM_LOCAL_CLOSE_REASON% %UPSTREAM_CLUSTER%\n";
+        let text = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+        let origin = Origin::tcp_echo("");
+        let config = Config::new().cluster("origin", &[origin.address]);
+        let tcp = json!({"stat_prefix": "way", "cluster": "origin", "access_log": [file_access_log(&path, text)]});
+        let tcp = extension("envoy.filters.network.tcp_proxy", "filters.network.tcp_proxy.v3.TcpProxy", tcp);
+        let config = config.listener("tcp", json!({"filter_chains": [{"filters": [filter, tcp]}]}));
+        let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]));
+        let mut served: Vec<RawClient> = (0..2).map(|_| client(&proxy)).collect();
+        for client in &mut served {
+            client.send("abc");
+            client.read_exact(3).unwrap();
+        }
+        assert!(client(&proxy).closed());
+        let log = || std::fs::read_to_string(&path).unwrap_or_default();
+        wait_until("the line", || log().lines().count() == 1);
+        assert_eq!(log().trim_end(), refused);
+        assert_eq!(proxy.stats().value("tcp.way.downstream_cx_total"), 3);
+    }
+}
+
 fn shadowed(filter: Value) -> Value {
     let config = json!({
         "@type": "type.googleapis.com/postrider.filters.network.shadow.v3.Shadow", "filter": filter["typed_config"],

@@ -7,6 +7,7 @@ use postrider_model::LogFormat;
 use crate::chain::{Chain, Handler, Watch};
 use crate::format::{Context, OfUpstream};
 use crate::io::{Filtered, Io, Service};
+use crate::limit::Excess;
 use crate::listener::Arrival;
 use crate::worker::Worker;
 use crate::{plain, tcp};
@@ -103,6 +104,22 @@ async fn begin(
     let begun = std::future::poll_fn(|cx| filtered.poll_begin(cx)).await.is_ok();
     filtered.tell(info);
     (Arrival { io: Io::Filtered(Box::new(filtered)), ahead, ..arrival }, begun)
+}
+
+/// A connection beyond a limit of `chain` ends; where it would have gone to a TCP proxy, that counts and logs it, too.
+#[cold]
+pub(crate) fn refuse(worker: &Rc<Worker>, chain: &Chain, arrival: &Arrival, excess: Excess) {
+    let mut info = tcp::info_of(worker, chain, arrival);
+    excess.tell(&mut info);
+    if let Handler::Tcp(tcp) = &chain.handler {
+        info = tcp::turned_away(worker, tcp, info);
+    }
+    if let Some(record) = &arrival.record {
+        record.note(|told| {
+            excess.tell(told);
+            told.connection_id = info.connection_id;
+        });
+    }
 }
 
 async fn turn_away(worker: &Rc<Worker>, chain: &Chain, mut arrival: Arrival, info: StreamInfo) {

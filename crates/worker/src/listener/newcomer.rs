@@ -7,8 +7,9 @@ use std::sync::Arc;
 use postrider_filter_api::{Noted, WantedSource};
 use postrider_model::OriginalSource;
 
-use super::Counted;
-use crate::io::Socket;
+use super::{Arrival, Counted};
+use crate::buffers::Input;
+use crate::io::{Io, Socket};
 use crate::plan::ListenerPlan;
 use crate::record::Record;
 
@@ -34,6 +35,24 @@ pub(super) struct Newcomer {
 }
 
 impl Newcomer {
+    /// For one that is not to be served: nothing was agreed on.
+    pub(super) fn as_it_is(self, id: u64) -> Arrival {
+        let Newcomer { local, remote, direct_remote, socket, counted, record, redirected, noted, .. } = self;
+        Arrival {
+            io: Io::Plain(socket),
+            ahead: Input::default(),
+            local,
+            redirected,
+            remote,
+            direct_remote,
+            tls: None,
+            id,
+            counted: Some(counted),
+            record,
+            noted,
+        }
+    }
+
     /// The one that it was meant for.
     pub(super) fn port(&self) -> Option<u16> {
         Some(self.local?.port())

@@ -121,10 +121,8 @@ impl Listener {
             // Boxed: few chains have limits.
             limits => match Box::pin(limit::admit(limits, worker.clock.now())).await {
                 Err(excess) => {
-                    if let Some(record) = &newcomer.record {
-                        record.note(|info| excess.tell(info));
-                    }
-                    return;
+                    let id = worker.next_connection_id();
+                    return guard::refuse(&worker, &chain, &newcomer.as_it_is(id), excess);
                 }
                 Ok(share) => Some(share),
             },
