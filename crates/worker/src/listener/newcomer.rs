@@ -36,7 +36,7 @@ pub(super) struct Newcomer {
 
 impl Newcomer {
     /// For one that is not to be served: nothing was agreed on.
-    pub(super) fn as_it_is(self, id: u64) -> Arrival {
+    pub(super) fn refused(self, id: u64) -> Arrival {
         let Newcomer { local, remote, direct_remote, socket, counted, record, redirected, noted, .. } = self;
         Arrival {
             io: Io::Plain(socket),

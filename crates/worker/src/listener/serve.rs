@@ -122,7 +122,7 @@ impl Listener {
             limits => match Box::pin(limit::admit(limits, worker.clock.now())).await {
                 Err(excess) => {
                     let id = worker.next_connection_id();
-                    return guard::refuse(&worker, &chain, &newcomer.as_it_is(id), excess);
+                    return guard::refuse(&worker, &chain, &newcomer.refused(id), excess);
                 }
                 Ok(share) => Some(share),
             },
