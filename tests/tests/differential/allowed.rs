@@ -187,12 +187,6 @@ pub static ALL: &[Allowed] = &[
         &["log cluster", "log original_path", "log path", "log query"],
     ),
     allowed(
-        "`jwt_authn`: `extract_only_without_validation` in `requires_all`",
-        &["jwt-marked"],
-        &["/all/x.jpg"],
-        &["field x-payload", "field x-sub"],
-    ),
-    allowed(
         "`bandwidth_limit`: an answer that breaks off",
         &["bandwidth"],
         &["truncated", COUNTERS],
