@@ -61,7 +61,8 @@ fn post_with_trailers(client: &mut H2Client, path: &str, says_length: bool) -> A
     client.send_all(&mut exchange.body, b"message", false).unwrap();
     let mut trailers = HeaderMap::new();
     trailers.insert("x-sum", "7".parse().unwrap());
-    exchange.body.send_trailers(trailers).unwrap();
+    // An upstream of HTTP/1 may have answered already: to it the body was whole.
+    let _ = exchange.body.send_trailers(trailers);
     client.answer(exchange).unwrap()
 }
 
