@@ -228,20 +228,27 @@ impl<'b> Breaker<'b> {
         (held >= share.load(Relaxed) || beyond_share.load(Relaxed)) && self.held() >= limit.load(Relaxed)
     }
 
-    /// Takes one more for `worker`; `false` when the limit is reached.
+    /// Takes one more for `worker`; `false` when the limit is reached. Inlined, which leaves little of it where the kind is known.
+    #[inline(always)]
     pub fn try_acquire(self, worker: usize) -> bool {
         let Some(cell) = self.of_worker(worker) else { return false };
         let held = cell.load(Relaxed);
-        let Limit { limit, share, beyond_share } = self.limit;
-        let share = share.load(Relaxed);
-        if held >= share || beyond_share.load(Relaxed) {
-            let sum = self.held();
-            if sum >= limit.load(Relaxed) {
-                return false;
-            }
-            beyond_share.store(held >= share || sum > share, Relaxed);
+        let share = self.limit.share.load(Relaxed);
+        if (held >= share || self.limit.beyond_share.load(Relaxed)) && !self.may_exceed(held, share) {
+            return false;
         }
         cell.store(held + 1, Relaxed);
+        true
+    }
+
+    /// There is room for one more where some worker has no room of its own.
+    #[cold]
+    fn may_exceed(self, held: u32, share: u32) -> bool {
+        let sum = self.held();
+        if sum >= self.limit.limit.load(Relaxed) {
+            return false;
+        }
+        self.limit.beyond_share.store(held >= share || sum > share, Relaxed);
         true
     }
 
