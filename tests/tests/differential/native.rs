@@ -126,7 +126,7 @@ fn fresh(path: &Path, before: usize, what: &str) -> String {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         line = whole.lines().last().unwrap_or_default().to_owned();
-        count(path) > before
+        text.matches('\n').count() > before
     });
     line
 }
@@ -196,6 +196,15 @@ fn play(launch: Launch) -> Vec<Seen> {
         config = config.listener(way.name, fields);
     }
     let proxy = Proxy::start_with(&config, launch.with_arguments(&["--file-flush-interval-msec", "1"]));
+    // What configurations schedule for themselves comes behind the start.
+    let mut last = Vec::new();
+    wait_until("the configurations' own events", || {
+        let own = proxy.stats().0.into_iter().filter(|(name, _)| name.ends_with("dynamicmodulescustom.scheduled"));
+        let now: Vec<_> = own.collect();
+        let settled = now == last && now.iter().any(|(_, count)| count != "0");
+        last = now;
+        settled
+    });
     let mut all = Vec::new();
     for way in ways() {
         let (before, lines) = (proxy.stats(), (count(&log), count(&own)));
