@@ -1,7 +1,7 @@
 //! Envoy's runtime: values by keys, in layers, that stand in place of what the configuration writes, and that change while
 //! requests are served.
 
-use postrider_tests::kit::config::{extension, file_access_log};
+use postrider_tests::kit::config::{extension, file_access_log, router};
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
 use postrider_tests::load::Load;
@@ -320,6 +320,26 @@ fn retries_are_switched_off_by_upstream_use_retry() {
     let stats = proxy.stats();
     let counted = ["upstream_rq_retry", "upstream_rq_retry_success", "upstream_rq_retry_overflow", "upstream_rq_total"];
     assert_eq!(counted.map(|name| stats.value(&format!("cluster.origin.{name}"))), [2, 2, 0, 5]);
+}
+
+#[test]
+fn calls_of_filters_are_not_tried_again_where_upstream_use_retry_is_off() {
+    let service = Origin::fixed("HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n");
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let retry = json!({"retry_on": "5xx", "num_retries": 1, "retry_back_off": {"base_interval": "0.001s", "max_interval": "1s"}});
+    let http = json!({"server_uri": {"uri": "authz", "cluster": "authz", "timeout": "10s"}, "retry_policy": retry});
+    let authz =
+        extension("envoy.filters.http.ext_authz", "filters.http.ext_authz.v3.ExtAuthz", json!({"http_service": http}));
+    for (keys, asked) in [(json!({}), 2), (json!({"upstream.use_retry": 0}), 1)] {
+        let layers = json!([{"name": "fixed", "static_layer": keys}]);
+        let config = with_layers([json!({"match": {"prefix": "/"}, "route": {"cluster": "origin"}})], layers)
+            .cluster("origin", &[origin.address])
+            .cluster("authz", &[service.address])
+            .overlay_filter("http", json!({"http_filters": [authz, router()]}));
+        let before = service.requests().len();
+        assert_eq!(Proxy::start(&config).get("/").status, 403);
+        assert_eq!(service.requests().len() - before, asked);
+    }
 }
 
 /// Answers with a status that may change, over connections that stay.

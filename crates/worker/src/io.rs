@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use postrider_filter_api::StreamInfo;
-use postrider_http::Fields;
+use postrider_http::{BodyFraming, Fields};
 use postrider_model::{Address, NumberedOption};
 use postrider_sys::OptionMoment;
 use rustix::io::Errno;
@@ -75,6 +75,15 @@ impl From<UnixStream> for Socket {
 }
 
 impl Io {
+    /// How the body comes whose framing, by the head that was read from here, is `framing`.
+    #[inline]
+    pub(crate) fn framed(&self, framing: BodyFraming) -> BodyFraming {
+        match self {
+            Io::Http2(stream) => stream.framed(framing),
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) | Io::Bridged(_) => framing,
+        }
+    }
+
     /// Reads once into `room`; 0 is the end of the stream.
     #[inline]
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {

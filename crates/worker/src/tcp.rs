@@ -421,16 +421,16 @@ impl Session {
     ) -> Result<Box<Upstream>, Unreached> {
         let party = cluster.party_with(host, None, || self.caller(), self.info.upstream_objects.as_deref());
         let party = party.as_deref();
-        let failed = |failure: NoConnection| {
-            if matches!(failure, NoConnection::Timeout | NoConnection::Failed(_)) {
-                cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
-            }
-            failure
+        let worker = &self.worker;
+        let connect = async |protocol| {
+            let connected = cluster.connect(worker, host, Priority::Default, protocol, party).await;
+            connected.inspect_err(|failure| {
+                if matches!(failure, NoConnection::Timeout | NoConnection::Failed(_)) {
+                    cluster.stats(worker).inc(cluster_stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+                }
+            })
         };
-        let Some(tunneling) = tunneling else {
-            let connected = cluster.connect(&self.worker, host, Priority::Default, None, party).await;
-            return Ok(connected.map_err(failed)?);
-        };
+        let Some(tunneling) = tunneling else { return Ok(connect(None).await?) };
         let mut head = tunnel::request(tunneling, &mut self.info, &self.worker).map_err(Unreached::NoTunnel)?;
         let protocol = cluster.protocol_for(Version::Http11);
         let pooled = match protocol {
@@ -440,10 +440,7 @@ impl Session {
         };
         let mut upstream = match pooled {
             Some(upstream) => upstream,
-            None => {
-                let connected = cluster.connect(&self.worker, host, Priority::Default, Some(protocol), party).await;
-                connected.map_err(failed)?
-            }
+            None => connect(Some(protocol)).await?,
         };
         let opening = tunnel::open(&mut head, &mut upstream, cluster, &self.worker);
         let opened = tokio::time::timeout(cluster.plan.model.connect_timeout, opening).await;

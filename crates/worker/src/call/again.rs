@@ -75,13 +75,7 @@ async fn tries(
                 attempts.wants_after_reset(lost)
             }),
         };
-        let verdict = attempts.judge(
-            wanted,
-            &stats,
-            &cluster.breakers,
-            Priority::Default,
-            (worker.id, worker.clock.now().since_start()),
-        );
+        let verdict = attempts.judge(wanted, cluster, worker, Priority::Default);
         if verdict != Verdict::Again {
             return outcome;
         }

@@ -125,10 +125,7 @@ impl<'a> Attempt<'a> {
             payload,
             given_up: false,
             chunked,
-            promised: match in_pieces {
-                Some(framing) => framing.length(),
-                None => None,
-            },
+            promised: in_pieces.and_then(BodyFraming::length),
             fed: false,
             complete: in_pieces.is_none(),
             completed: in_pieces.is_none().then(|| worker.clock.now()),
@@ -281,9 +278,7 @@ impl<'a> Attempt<'a> {
             return match parse_response(upstream.input.bytes(), asked, &rules, &mut self.scan, &mut self.head) {
                 ResponseParse::Partial => Ok(false),
                 ResponseParse::Complete { consumed, mut facts } => {
-                    if let Io::Http2(stream) = &upstream.io {
-                        facts.framing = stream.framed(facts.framing);
-                    }
+                    facts.framing = upstream.io.framed(facts.framing);
                     upstream.input.consume(consumed, buffers);
                     if facts.tunnel {
                         return Err(self.broken());

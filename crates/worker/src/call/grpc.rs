@@ -172,11 +172,7 @@ async fn tries(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe
 
 impl Tries {
     fn judge(&mut self, wanted: bool, worker: &Worker, cluster: &Cluster) -> Verdict {
-        let now = (worker.id, worker.clock.now().since_start());
-        match self.attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, Priority::Default, now) {
-            Verdict::Again if !cluster.hosts.lets_retry(&worker.random) => self.attempts.forgo(),
-            verdict => verdict,
-        }
+        self.attempts.judge(wanted, cluster, worker, Priority::Default)
     }
 
     /// Keeps what is sent.
@@ -403,9 +399,7 @@ impl Exchange<'_> {
             return match parse_response(upstream.input.bytes(), asked, &rules, &mut self.scan, &mut self.head) {
                 ResponseParse::Partial => Ok(false),
                 ResponseParse::Complete { consumed, mut facts } => {
-                    if let Io::Http2(stream) = &upstream.io {
-                        facts.framing = stream.framed(facts.framing);
-                    }
+                    facts.framing = upstream.io.framed(facts.framing);
                     upstream.input.consume(consumed, buffers);
                     if !facts.interim {
                         self.judge()?;

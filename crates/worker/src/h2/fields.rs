@@ -39,13 +39,9 @@ pub(super) fn response(
     {
         map.insert(SERVER, value);
     }
-    match framing {
-        BodyFraming::Length(_) | BodyFraming::Counted(_) if own_length => {}
-        BodyFraming::Length(length) | BodyFraming::Counted(length) => {
-            map.insert(CONTENT_LENGTH, length.into());
-        }
-        // What HTTP/1 needs to say where a bodyless answer ends, HTTP/2 says by itself.
-        BodyFraming::None | BodyFraming::Chunked | BodyFraming::UntilClose => {}
+    // What HTTP/1 needs to say where a bodyless answer ends, HTTP/2 says by itself.
+    if let Some(length) = framing.length().filter(|_| !own_length) {
+        map.insert(CONTENT_LENGTH, length.into());
     }
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -92,7 +92,7 @@ impl Stream {
         Stream { recv: Some(recv), reading, refused, ended, meter, ..Stream::new(Peer::Client(respond)) }
     }
 
-    /// How the body comes whose framing, by the head that was read from here, is `framing`.
+    /// See [`crate::io::Io::framed`].
     pub(crate) fn framed(&self, framing: BodyFraming) -> BodyFraming {
         if self.reading == Reading::Counted { framing.over_http2() } else { framing }
     }
@@ -177,9 +177,8 @@ impl Stream {
     fn promise(&mut self, framing: BodyFraming, ended: bool) {
         self.promised = match framing {
             BodyFraming::Length(length) => Some(length),
-            // Trailers may follow.
-            BodyFraming::Counted(_) => None,
-            BodyFraming::None | BodyFraming::Chunked | BodyFraming::UntilClose => None,
+            // Behind a counted one trailers may follow.
+            BodyFraming::None | BodyFraming::Counted(_) | BodyFraming::Chunked | BodyFraming::UntilClose => None,
         };
         self.finished = ended;
     }

@@ -13,7 +13,7 @@ use postrider_model::{Avoided, BackOff, Priority, RateLimitedBackOff, ResetForma
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::Counter;
 use postrider_telemetry::stats::sets::cluster as stat;
-use postrider_upstream::{LocalBreakers, Permit, Random};
+use postrider_upstream::{Permit, Random};
 
 use super::attempt_record::AttemptRecord;
 use super::upside::Upside;
@@ -310,14 +310,8 @@ impl Attempts {
     }
 
     /// Decides about another try if one is `wanted`, and counts what became of the last one.
-    pub(crate) fn judge(
-        &mut self,
-        wanted: bool,
-        stats: &Block,
-        breakers: &LocalBreakers,
-        priority: Priority,
-        (worker, now): (u32, Duration),
-    ) -> Verdict {
+    pub(crate) fn judge(&mut self, wanted: bool, cluster: &Cluster, worker: &Worker, priority: Priority) -> Verdict {
+        let stats = cluster.stats(worker);
         let was_retry = self.permit.take().is_some();
         if !wanted {
             if !was_retry {
@@ -331,18 +325,17 @@ impl Attempts {
             return Verdict::LimitExceeded;
         };
         self.remaining = remaining;
-        self.permit = Permit::retry(breakers, priority, worker, now);
+        let now = worker.clock.now().since_start();
+        self.permit = Permit::retry(&cluster.breakers, priority, worker.id, now);
         if self.permit.is_none() {
             stats.inc(stat::UPSTREAM_RQ_RETRY_OVERFLOW);
             return Verdict::Overflow;
         }
+        if !cluster.hosts.lets_retry(&worker.random) {
+            self.permit = None;
+            return Verdict::No;
+        }
         Verdict::Again
-    }
-
-    /// The other try is not to be, although it would be worth it and there is room.
-    pub(crate) fn forgo(&mut self) -> Verdict {
-        self.permit = None;
-        Verdict::No
     }
 
     /// Looks in an answer for when to come again.

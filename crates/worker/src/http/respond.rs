@@ -236,7 +236,7 @@ impl Exchange {
         framing == BodyFraming::None && !self.tunnel && self.response.status() != 204
     }
 
-    /// Trailers of the answer reach the client.
+    /// The client may have trailers, and gets those of its answer.
     pub(super) fn keeps_trailers(&self, http: &Http) -> bool {
         http.model.http1.enable_trailers || self.request.version() == Version::Http2
     }

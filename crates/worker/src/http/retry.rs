@@ -243,11 +243,7 @@ impl Exchange {
             },
             None => Default::default(),
         };
-        let now = worker.clock.now().since_start();
-        let mut verdict = attempts.judge(wanted, cluster.stats(worker), &cluster.breakers, priority, (worker.id, now));
-        if verdict == Verdict::Again && !cluster.hosts.lets_retry(&worker.random) {
-            verdict = attempts.forgo();
-        }
+        let verdict = attempts.judge(wanted, cluster, worker, priority);
         if let Some(groups) = &self.groups {
             groups.count_verdict(verdict);
         }

@@ -322,8 +322,7 @@ impl Exchange {
     /// upstream of HTTP/1 gets where that is wanted.
     pub(super) fn filtered_upload(&self, http: &Http) -> Transfer {
         let in_chunks = http.model.http1.enable_trailers;
-        let kept = in_chunks || self.request.version() == postrider_http::Version::Http2;
-        let upload = Transfer::filtered(self.facts.framing, kept, || http.rules.limits);
+        let upload = Transfer::filtered(self.facts.framing, self.keeps_trailers(http), || http.rules.limits);
         if in_chunks { upload } else { upload.without_trailers_in_chunks() }
     }
 

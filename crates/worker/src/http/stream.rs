@@ -508,9 +508,7 @@ impl Exchange {
         match parse_response(input.bytes(), asked, &rules, &mut self.response_scan, &mut self.response) {
             ResponseParse::Partial => Ok(false),
             ResponseParse::Complete { consumed, mut facts } => {
-                if let Io::Http2(stream) = &upstream.io {
-                    facts.framing = stream.framed(facts.framing);
-                }
+                facts.framing = upstream.io.framed(facts.framing);
                 if matches!(cluster.names, NameForm::AsReceived { .. }) && !matches!(upstream.io, Io::Http2(_)) {
                     let head = input.bytes().get(..consumed).unwrap_or_default();
                     names::keep_response(&mut self.names, &mut self.response, head, cluster.names);

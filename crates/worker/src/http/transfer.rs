@@ -123,10 +123,7 @@ impl Transfer {
     pub(crate) fn leave_as(&mut self, to: BodyFraming) {
         if let Transfer::Filtered { chunked, promised, .. } = self {
             *chunked = to == BodyFraming::Chunked;
-            *promised = match to {
-                BodyFraming::Length(length) | BodyFraming::Counted(length) => Some(length),
-                BodyFraming::None | BodyFraming::Chunked | BodyFraming::UntilClose => None,
-            };
+            *promised = to.length();
         }
     }
 
