@@ -32,7 +32,7 @@ pub mod tls;
 pub mod tls_origin;
 pub mod wasm;
 
-use postrider_testkit::{Config, Flavour, Proxy, Response, TempDir, proxy};
+use postrider_testkit::{Config, Flavour, Origin, Proxy, Response, TempDir, proxy};
 use serde_json::{Value, json};
 
 /// Whether the proxy under test is Envoy, not Postrider.
@@ -48,6 +48,28 @@ pub fn get(path: &str) -> String {
 /// One request with a host and extra field lines, each ended by CRLF.
 pub fn ask(proxy: &Proxy, method: &str, host: &str, path: &str, fields: &str) -> Response {
     proxy.exchange(format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n{fields}\r\n"))
+}
+
+/// Answers with the body and the trailers of the request.
+pub fn echo() -> Origin {
+    Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let mut answer = b"HTTP/1.1 200 OK\r\nx-old: old\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+            for chunk in request.body.chunks(50_000) {
+                answer.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                answer.extend_from_slice(chunk);
+                answer.extend_from_slice(b"\r\n");
+            }
+            answer.extend_from_slice(b"0\r\n");
+            for (name, value) in &request.trailers.0 {
+                answer.extend_from_slice(format!("{name}: ").as_bytes());
+                answer.extend_from_slice(value);
+                answer.extend_from_slice(b"\r\n");
+            }
+            answer.extend_from_slice(b"\r\n");
+            connection.write(&answer);
+        }
+    })
 }
 
 /// A route that answers with its own name, so that no origin is needed. A

@@ -6,32 +6,10 @@ use postrider_tests::golang::{NAME, ROUTE_KIND, Site, filter, gateway, library, 
 use postrider_tests::kit::message::Request;
 use postrider_tests::kit::{Origin, Proxy, RawClient, Response, wait_until};
 use postrider_tests::plugins::manifest;
-use postrider_tests::{ask, envoy};
+use postrider_tests::{ask, echo, envoy};
 use serde_json::{Value, json};
 
 const SDKS: [&str; 4] = ["sdk31", "sdk32", "sdk33", "sdk38"];
-
-/// Answers with the body and the trailers of the request.
-fn echo() -> Origin {
-    Origin::start(|connection| {
-        while let Some(request) = connection.request() {
-            let mut answer = b"HTTP/1.1 200 OK\r\nx-old: old\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
-            for chunk in request.body.chunks(50_000) {
-                answer.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
-                answer.extend_from_slice(chunk);
-                answer.extend_from_slice(b"\r\n");
-            }
-            answer.extend_from_slice(b"0\r\n");
-            for (name, value) in &request.trailers.0 {
-                answer.extend_from_slice(format!("{name}: ").as_bytes());
-                answer.extend_from_slice(value);
-                answer.extend_from_slice(b"\r\n");
-            }
-            answer.extend_from_slice(b"\r\n");
-            connection.write(&answer);
-        }
-    })
-}
 
 fn script(sdk: &str, fields: &Value) -> Site {
     site(&[filter(sdk, "script", fields)], echo(), json!({}))

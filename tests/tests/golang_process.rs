@@ -4,30 +4,8 @@ use postrider_tests::golang::{Site, gateway, library, site};
 use postrider_tests::kit::message::Request;
 use postrider_tests::kit::{Origin, Proxy, RawClient, Response, TempDir, wait_until};
 use postrider_tests::plugins::manifest;
-use postrider_tests::{ask, envoy, get};
+use postrider_tests::{ask, echo, envoy, get};
 use serde_json::{Value, json};
-
-/// Answers with the body and the trailers of the request.
-fn echo() -> Origin {
-    Origin::start(|connection| {
-        while let Some(request) = connection.request() {
-            let mut answer = b"HTTP/1.1 200 OK\r\nx-old: old\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
-            for chunk in request.body.chunks(50_000) {
-                answer.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
-                answer.extend_from_slice(chunk);
-                answer.extend_from_slice(b"\r\n");
-            }
-            answer.extend_from_slice(b"0\r\n");
-            for (name, value) in &request.trailers.0 {
-                answer.extend_from_slice(format!("{name}: ").as_bytes());
-                answer.extend_from_slice(value);
-                answer.extend_from_slice(b"\r\n");
-            }
-            answer.extend_from_slice(b"\r\n");
-            connection.write(&answer);
-        }
-    })
-}
 
 /// The test's plugin in a process of its own, whose code is built with this SDK.
 fn apart(sdk: &str, config: &Value, more: Value) -> Value {

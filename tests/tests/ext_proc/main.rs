@@ -10,6 +10,7 @@ mod modes;
 use postrider_grpc::process::common_response::ResponseStatus;
 use postrider_grpc::process::processing_response::Response;
 use postrider_grpc::process::{CommonResponse, ProcessingResponse};
+use postrider_tests::echo;
 use postrider_tests::grpc::http2;
 use postrider_tests::kit::config::{extension, file_access_log, router, upstream_http_options};
 use postrider_tests::kit::message::Request;
@@ -69,28 +70,6 @@ fn site_with(processor: SocketAddr, origin: Origin, filter: Value, routes: &[Val
 
 fn site(processor: &Processor, more: Value) -> Site {
     site_with(processor.address, echo(), fields(more), &[], json!({}))
-}
-
-/// Answers with the body and the trailers of the request; `x-seen` says what the head was like.
-fn echo() -> Origin {
-    Origin::start(|connection| {
-        while let Some(request) = connection.request() {
-            let mut answer = b"HTTP/1.1 200 OK\r\nx-old: old\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
-            for chunk in request.body.chunks(50_000) {
-                answer.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
-                answer.extend_from_slice(chunk);
-                answer.extend_from_slice(b"\r\n");
-            }
-            answer.extend_from_slice(b"0\r\n");
-            for (name, value) in &request.trailers.0 {
-                answer.extend_from_slice(format!("{name}: ").as_bytes());
-                answer.extend_from_slice(value);
-                answer.extend_from_slice(b"\r\n");
-            }
-            answer.extend_from_slice(b"\r\n");
-            connection.write(&answer);
-        }
-    })
 }
 
 impl Site {

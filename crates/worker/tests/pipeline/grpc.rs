@@ -193,6 +193,20 @@ impl Talk {
     }
 }
 
+/// Begins a conversation that wakes the stream whenever there is something.
+fn converse(stream: &Stream<'_>) -> GrpcStream {
+    let (service, resumer) = (self::service(), stream.resumer.clone());
+    let open = GrpcOpen {
+        cluster: service.cluster.clone(),
+        head: service.head("/test.Service/Talk", None, stream),
+        timeout: None,
+        max_answer: 1 << 20,
+        retries: None,
+        wake: Box::new(move || resumer.resume()),
+    };
+    stream.host.converse(open).unwrap()
+}
+
 #[test]
 fn a_conversation_goes_both_ways_however_long_it_is() {
     // Each message comes back as it was; the client says when it is over.
@@ -207,16 +221,7 @@ fn a_conversation_goes_both_ways_however_long_it_is() {
     let notes = heard.clone();
     let script = Script::new(&[RequestHead], move |at, state, stream, _| {
         if at == RequestHead {
-            let (service, resumer) = (self::service(), stream.resumer.clone());
-            let open = GrpcOpen {
-                cluster: service.cluster.clone(),
-                head: service.head("/test.Service/Talk", None, stream),
-                timeout: None,
-                max_answer: 1 << 20,
-                retries: None,
-                wake: Box::new(move || resumer.resume()),
-            };
-            let talk = Talk { stream: stream.host.converse(open).unwrap(), sent: 0, received: 0, wanted: 64 };
+            let talk = Talk { stream: converse(stream), sent: 0, received: 0, wanted: 64 };
             let kept: Box<dyn Any> = Box::new(RefCell::new(talk));
             *state = State::Any(kept);
         }
@@ -284,16 +289,7 @@ fn a_service_that_resets_the_call_behind_its_head_is_no_service_that_is_not_ther
     let notes = heard.clone();
     let script = Script::new(&[RequestHead], move |at, state, stream, _| {
         if at == RequestHead {
-            let (service, resumer) = (self::service(), stream.resumer.clone());
-            let open = GrpcOpen {
-                cluster: service.cluster.clone(),
-                head: service.head("/test.Service/Talk", None, stream),
-                timeout: None,
-                max_answer: 1 << 20,
-                retries: None,
-                wake: Box::new(move || resumer.resume()),
-            };
-            let talk = stream.host.converse(open).unwrap();
+            let talk = converse(stream);
             talk.send(b"first".to_vec());
             let kept: Box<dyn Any> = Box::new(talk);
             *state = State::Any(kept);
