@@ -120,7 +120,7 @@ impl<'a> Facts<'a> {
             RequestId => line(HeaderId::XRequestId)?,
             RequestProtocol => Data::Text(self.request?.version().as_str().into()),
             RequestTime => Data::Time(nanos(info.start)),
-            RequestDuration => Data::Duration(i128::from(info.ended?.millis_since(info.started)) * 1_000_000),
+            RequestDuration => duration(info.ended?.saturating_duration_since(info.started)),
             RequestSize => {
                 let declared = self.request.and_then(|head| head.fields.get(HeaderId::ContentLength));
                 let declared = declared.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());

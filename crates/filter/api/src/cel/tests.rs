@@ -7,7 +7,7 @@ use postrider_model::{Address, Direction, Endpoint, EndpointHealth, Expression, 
 
 use super::{Facts, is_true};
 use crate::testing::FakeStream;
-use crate::{ClusterFacts, Flags, ObjectKind, RouteFacts, RouteTarget, Surroundings};
+use crate::{ClusterFacts, Flags, Moment, ObjectKind, RouteFacts, RouteTarget, Surroundings};
 
 fn stream() -> FakeStream {
     let lines = [("x-a", "1"), ("x-m", "p"), ("x-m", "q"), ("user-agent", "ua"), ("content-length", "3")];
@@ -306,6 +306,16 @@ fn sizes_of_heads_and_the_states_of_connections_to_upstreams_are_known() {
     fake.info.upstream_connection_id = 1;
     assert!(truth(&mut fake, "response.headers_bytes == 90"));
     assert!(truth(&mut fake, shared));
+}
+
+/// It was told in whole milliseconds, so that what is quicker took no time.
+#[test]
+fn a_request_of_less_than_a_millisecond_took_some_time() {
+    let mut fake = stream();
+    fake.info.started = Moment::from_nanos(1_000);
+    fake.info.ended = Some(Moment::from_nanos(901_000));
+    let expression = Expression::parse("request.duration == duration('900us')", ALL).unwrap();
+    assert!(fake.with(|stream| is_true(&expression, &Facts::of_answer(stream))));
 }
 
 struct Around;
