@@ -69,9 +69,9 @@ local MAX_CAPTURES = 32
 
 -- Sets of bytes -------------------------------------------------------------------------------------------------------
 
-local ALL_BYTES = {}
-for code = 0, 255 do ALL_BYTES[code + 1] = char(code) end
-ALL_BYTES = concat(ALL_BYTES)
+local LETTERS = {}
+for code = 0, 255 do LETTERS[code] = char(code) end
+local ALL_BYTES = concat(LETTERS, "", 0)
 
 -- The bytes that a single item like `x`, `%a` or `[^,]` matches, as ranges.
 local function set_of(item)
@@ -333,13 +333,19 @@ local function is_unfinished(code, index)
   return it and not it.last and not it.is_place
 end
 
--- What a capture is where the match is complete. In brackets: LuaJIT does not compile functions that end with a call of
--- a built-in one.
+-- What stands between two places. In brackets: LuaJIT does not compile functions that end with a call of a built-in one.
+-- A single byte is looked up: to make a text is to hash it and to search for it among all others.
+local function piece(from, last)
+  if from == last then return format("letters[byte(s, %s)]", from) end
+  return format("(sub(s, %s, %s))", from, last)
+end
+
+-- What a capture is where the match is complete.
 local function capture(code, index)
   local it = code.captures[index]
   if it.is_place then return it.from end
   if is_unfinished(code, index) then return format("(%s)", raise("unfinished capture", code.depth)) end
-  return format("(sub(s, %s, %s))", it.from, it.last)
+  return piece(it.from, it.last)
 end
 
 local function all_captures(code, whole)
@@ -592,13 +598,14 @@ end
 local KIT = {
   byte = byte, sub = sub, find = c_find, find_plain = find_plain, type = type, tonumber = tonumber, error = error,
   balanced = balanced, take_buffer = take_buffer, finish = finish, times = times,
+  letters = LETTERS,
 }
 
 local HEADER = [[
 local kit, sets, c_function = ...
 local byte, sub, find, type, tonumber, error = kit.byte, kit.sub, kit.find, kit.type, kit.tonumber, kit.error
 local balanced, take_buffer, finish, times = kit.balanced, kit.take_buffer, kit.finish, kit.times
-local find_plain = kit.find_plain
+local find_plain, letters = kit.find_plain, kit.letters
 local with_template = kit.with_template
 ]]
 
@@ -708,7 +715,7 @@ local function search_for(pattern, depth, success)
   return code
 end
 
-local function whole_or_captures(code) return all_captures(code, format("(sub(s, first, %s))", place(code, -1))) end
+local function whole_or_captures(code) return all_captures(code, piece("first", place(code, -1))) end
 
 local function compile_find(pattern)
   local code = search_for(pattern, DIRECT, function(code)
