@@ -20,6 +20,12 @@ pub enum Command {
     R1(Run),
     /// How long a module of WebAssembly takes until it serves: compiled at the start, and kept from the start before
     ColdStart(ColdStart),
+    /// What an Envoy Go filter costs before a proxy does anything for it: the SDK, called by a program that does nothing
+    GoFloor {
+        /// Rounds; medians are printed
+        #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+    },
     /// List the scenarios and the proxies
     List,
     /// User instructions per request by callgrind; exit 1 above the limit

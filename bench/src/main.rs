@@ -11,6 +11,7 @@ mod config;
 mod error;
 mod gate;
 mod generator;
+mod go_floor;
 mod grpc;
 mod h2load;
 mod handshakes;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run(&arguments),
         Command::R1(arguments) => r1(arguments),
         Command::ColdStart(arguments) => cold_start(&arguments),
+        Command::GoFloor { rounds } => go_floor(rounds),
         Command::List => list(),
         Command::GateInstructions(arguments) => gate_instructions(&arguments),
         Command::GateAccounting(arguments) => gate_accounting(&arguments),
@@ -97,6 +99,11 @@ fn r1(arguments: Run) -> Result<ExitCode> {
         println!("\n{table}");
     }
     Ok(code)
+}
+
+fn go_floor(rounds: u16) -> Result<ExitCode> {
+    print!("{}", go_floor::measure(&Tools::find(None), Cpus::choose()?, rounds)?);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn cold_start(arguments: &ColdStart) -> Result<ExitCode> {

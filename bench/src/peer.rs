@@ -208,6 +208,13 @@ impl Tools {
         plugin.module(&self.modules)
     }
 
+    /// The program that calls Go's SDK and does nothing else.
+    pub fn go_floor(&self) -> Result<PathBuf> {
+        let path = self.modules.join("native/go_floor");
+        let missing = Error::Missing { program: "go_floor", hint: ".ci/native target/tools/native" };
+        if path.is_file() { Ok(path) } else { Err(missing) }
+    }
+
     pub fn upstream(&self) -> Result<&Path> {
         self.path(Peer::Nginx)
     }
