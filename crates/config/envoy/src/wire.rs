@@ -160,4 +160,24 @@ mod tests {
         }
         assert_eq!(DynamicMessage::decode(message.descriptor.clone(), &*read.encode_to_vec()).unwrap(), read);
     }
+
+    #[test]
+    fn a_message_in_two_envelopes_is_in_both_of_them() {
+        let text = r#"
+            static_resources:
+              clusters:
+              - name: c
+                metadata:
+                  typed_filter_metadata:
+                    ns:
+                      "@type": type.googleapis.com/google.protobuf.Any
+                      value: {"@type": type.googleapis.com/google.protobuf.StringValue, value: text}
+        "#;
+        let loaded = load_bootstrap(&SourceFile::new("a.yaml", text), &LoadOptions::default());
+        let message = loaded.bootstrap.unwrap();
+        let read = DynamicMessage::decode(message.descriptor.clone(), &*super::encode(&message)).unwrap().to_string();
+        // The descriptors open the outer one.
+        let inner = r#"[type.googleapis.com/google.protobuf.Any]{[type.googleapis.com/google.protobuf.StringValue]{value:"text"}}"#;
+        assert!(read.contains(inner), "{read}");
+    }
 }

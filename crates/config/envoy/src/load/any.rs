@@ -2,13 +2,15 @@
 
 use postrider_config_core::{Diagnostic, Span, nearest};
 use postrider_envoy_proto as schema;
+use prost_reflect::MessageDescriptor;
 
 use super::decode::Decoder;
 use super::format::Format;
 use super::{names, v2};
 use crate::known::{self, VERSION};
-use crate::message::{Any, Message, TYPE_URL_PREFIX, Value, type_name};
+use crate::message::{Any, Field, Message, TYPE_URL_PREFIX, Value, type_name};
 use crate::tree::{Node, NodeKind, Pair};
+use crate::wire;
 use crate::write::has_own_json_form;
 
 /// The two messages that carry another message as a Struct beside its type URL.
@@ -75,6 +77,21 @@ pub fn decode(decoder: &mut Decoder<'_>, node: &Node, field: &str) -> Value {
 pub fn of_message(message: Message) -> Value {
     let type_url = format!("{TYPE_URL_PREFIX}{}", message.type_name());
     Value::Any(Box::new(Any { type_url, type_url_span: None, message: Some(message), wrapper: None }))
+}
+
+/// Reads the `Any` that another one carries: what is in it, on the wire.
+pub fn packed(decoder: &mut Decoder<'_>, node: &Node, descriptor: &MessageDescriptor) -> Message {
+    let field = if decoder.is_opaque { PACKED[0] } else { "" };
+    let mut message = Message::new(descriptor.clone(), Some(node.span));
+    if let (Value::Any(any), Some(url), Some(bytes)) =
+        (decode(decoder, node, field), descriptor.get_field(1), descriptor.get_field(2))
+    {
+        let inner = any.message.as_ref().map(wire::encode).unwrap_or_default();
+        for (descriptor, value) in [(url, Value::String(any.type_url)), (bytes, Value::Bytes(inner))] {
+            message.fields.push(Field { descriptor, value, key_span: None, value_span: Some(node.span) });
+        }
+    }
+    message
 }
 
 fn resolve(

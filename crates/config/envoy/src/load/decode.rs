@@ -65,6 +65,9 @@ impl<'d> Decoder<'d> {
             return message;
         }
         match &node.kind {
+            NodeKind::Map(_) if descriptor.full_name() == "google.protobuf.Any" && self.format != Format::Text => {
+                Some(any::packed(self, node, descriptor))
+            }
             NodeKind::Map(pairs) => Some(self.fields(node.span, pairs, descriptor)),
             // A key with nothing behind it: an empty message, which the caller has told apart from an unset field.
             NodeKind::Null => Some(Message::new(descriptor.clone(), Some(node.span))),
