@@ -45,6 +45,7 @@ pub mod doctor;
 mod dump;
 pub mod extensions;
 mod form;
+mod google_grpc;
 pub mod known;
 pub mod load;
 pub mod lower;

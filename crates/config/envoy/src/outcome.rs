@@ -13,6 +13,7 @@ use postrider_model as model;
 use crate::coverage::{Coverage, UnsupportedPolicy};
 use crate::doctor::Report;
 use crate::dump::Dump;
+use crate::google_grpc;
 use crate::load::{LoadOptions, SecretFiles, load_bootstrap, load_secrets};
 use crate::lower::{Difference, FilterKinds, Input, locate, lower_bootstrap};
 use crate::message::Message;
@@ -31,9 +32,9 @@ pub struct Outcome {
     pub differences: Vec<Difference>,
     /// The values that keys of the configuration stand for.
     pub runtime: Arc<Runtime>,
-    /// With the runtime's values in their places.
+    /// With the runtime's values in their places, and clusters for targets of Google's gRPC client.
     bootstrap: Option<Message>,
-    /// As it was written, where the runtime changes anything.
+    /// As it was written, where one of those changes anything.
     written: Option<Message>,
     secrets: SecretFiles,
     /// Other files whose content became part of the configuration.
@@ -65,6 +66,12 @@ pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds)
         if let Some(resolved) = outcome.runtime.resolve(written) {
             outcome.written = outcome.bootstrap.replace(resolved);
         }
+    }
+    if let Some(bootstrap) = &outcome.bootstrap
+        && let Some(resolved) = google_grpc::resolve(bootstrap, &mut outcome.diagnostics)
+    {
+        let before = outcome.bootstrap.replace(resolved);
+        outcome.written = outcome.written.or(before);
     }
     if let Some(bootstrap) = &outcome.bootstrap {
         outcome.secrets = load_secrets(bootstrap, options, &mut outcome.sources, &mut outcome.diagnostics);

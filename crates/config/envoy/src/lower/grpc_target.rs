@@ -13,9 +13,6 @@ use crate::reader::Reader;
 /// All but the `timeout`, which means something else to each caller.
 pub(super) fn target(cx: &mut Lowering<'_>, grpc: &Reader<'_>) -> Option<GrpcTarget> {
     callees::note(cx, grpc.as_message(), grpc.path());
-    if grpc.has("google_grpc") {
-        cx.refuse(grpc, "google_grpc", "a gRPC client of its own (`google_grpc`)");
-    }
     let retries = retries(cx, grpc, "retry_policy");
     let metadata = grpc.list("initial_metadata").iter().filter_map(|header| metadata(cx, header)).collect();
     let envoy = grpc.message("envoy_grpc")?;
