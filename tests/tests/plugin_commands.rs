@@ -29,14 +29,6 @@ fn a_plugin_that_is_no_script_is_refused_by_what_it_is() {
     std::fs::write(&go, b"\x7fELF ... \xff Go buildinf: ...").unwrap();
     let tried = run(&["plugin", "run", go.to_str().unwrap()]);
     assert!(tried.stderr.contains("a Go library") && tried.stderr.contains("validate"), "{}", tried.stderr);
-    directory.write("plugin_test.lua", "require('postrider.test').plugin('plugin.bin')");
-    directory.write("plugin.bin", "\0asm\u{1}\0\0\0");
-    let tested = run(&["plugin", "test", directory.path().to_str().unwrap()]);
-    assert!(
-        tested.stdout.contains("tests are for scripts; `plugin run`") && tested.code == Some(1),
-        "{}",
-        tested.stdout
-    );
 }
 
 /// Logs what it was configured with; edits a request's head and body, asks a service, answers for itself and traps, by the
@@ -180,6 +172,109 @@ fn a_native_module_is_tried_out_as_scripts_are() {
     );
     shows(&[module, "--rules", script, "-H", "x-do: qh answer 3"], 1, &["stuck: the request waits"]);
     shows(&[module, "--rules", r#"{"budget": {"cpu": "1s"}}"#], 1, &["keeps no budget"]);
+}
+
+/// Runs the tests in a folder, which must end so and print these parts.
+fn tests_show(folder: &std::path::Path, code: i32, parts: &[&str]) {
+    let began = Instant::now();
+    let tested = run(&["plugin", "test", folder.to_str().unwrap()]);
+    assert_eq!(tested.code, Some(code), "{}{}", tested.stdout, tested.stderr);
+    for part in parts {
+        assert!(tested.stdout.contains(part), "{part:?} is not in:\n{}", tested.stdout);
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_webassembly_module_is_tested_as_scripts_are() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    std::fs::write(directory.path().join("mark.wasm"), postrider_tests::wasm::whole(MODULE)).unwrap();
+    directory.write(
+        "mark_test.lua",
+        r#"local test = require("postrider.test")
+test.case("edits both messages", function()
+  local request = { method = "POST", path = "/a", headers = { ["x-old"] = "1" }, body = "body" }
+  local result = test.stream { request = request, config = { word = 1 } }:run()
+  test.equal(result.request.headers["x-old"], "new")
+  test.equal(result.request.body, "longer body")
+  test.equal(result.response.headers["x-seen"], "yes")
+  test.ok(result.memory > 0)
+end)
+test.case("asks a service", function()
+  local result = test.stream { request = { path = "/ask" }, calls = { auth = { body = "ann" } } }:run()
+  test.equal(result.request.headers["x-auth"], "ann")
+  test.equal(result.calls[1].path, "/c")
+end)
+test.case("a trap is answered as the manifest says", function()
+  local result = test.stream { request = { path = "/trap" }, rules = { on_error = 502 } }:run()
+  test.equal(result.response.status, 502)
+  test.matches(result.errors[1], "unreachable")
+end)
+"#,
+    );
+    let uncounted = "mark.wasm: which lines ran is known of scripts only\n";
+    tests_show(directory.path(), 0, &["3 passed, 0 failed", uncounted]);
+    directory.write(
+        "mark_test.lua",
+        r#"local test = require("postrider.test")
+test.case("is wrong", function()
+  test.equal(test.stream { request = { path = "/denied" } }:run().response.status, 200)
+end)
+test.case("does not start", function()
+  test.stream { rules = { configuration = "none" } }:run()
+end)
+"#,
+    );
+    let failures = [
+        "mark_test.lua:3: not equal\n        expected  200\n        actual    403\n",
+        "mark_test.lua:6: the plugin does not start",
+        "0 passed, 2 failed",
+    ];
+    tests_show(directory.path(), 1, &failures);
+    directory.write(
+        "mark_test.lua",
+        "local test = require('postrider.test')\ntest.plugin('mark.wasm', 'java')\n\
+         test.case('runs', function() test.stream {}:run() end)\n",
+    );
+    tests_show(directory.path(), 1, &["mark_test.lua:3: there is no runtime `java`"]);
+    directory.write("mark_test.lua", "require('postrider.test').plugin('unbuilt.wasm')\n");
+    tests_show(directory.path(), 1, &["error: cannot read ", "unbuilt.wasm"]);
+}
+
+#[test]
+fn a_native_module_is_tested_as_scripts_are() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    let tests = r#"local test = require("postrider.test")
+test.plugin("MODULE", "native")
+local function run(what, calls)
+  local rules = { filter_name = "script" }
+  return test.stream { request = { headers = { ["x-do"] = what } }, rules = rules, calls = calls }:run()
+end
+test.case("edits both messages", function()
+  local result = run("qh set 0 x-new fine; ah set 2 x-seen yes")
+  test.equal(result.request.headers["x-new"], "fine")
+  test.equal(result.response.headers["x-seen"], "yes")
+end)
+test.case("answers", function()
+  local result = run("qh respond 403 why denied; qh answer 1")
+  test.equal({ result.response.status, result.details }, { 403, "why" })
+end)
+test.case("asks a service", function()
+  local what = "qh call auth /c ~ 1000; qh answer 3; call set 0 x-auth yes; call resume q"
+  test.equal(run(what, { auth = { status = 200 } }).request.headers["x-auth"], "yes")
+end)
+test.case("waits for nothing", function()
+  test.equal(run("qh answer 3").stuck, true)
+end)
+"#;
+    directory.write("script_test.lua", tests.replace("MODULE", postrider_tests::modules::script().to_str().unwrap()));
+    tests_show(directory.path(), 0, &["4 passed, 0 failed", "which lines ran is known of scripts only"]);
 }
 
 #[test]

@@ -305,6 +305,13 @@ fn a_plugin_from_nothing_is_built_tested_and_served() {
     cargo(&folder, &["test"]);
     let object = cargo(&folder, &["build"]).join("debug/libplugin.so");
 
+    let tests = folder.join("plugin_test.lua");
+    let text = std::fs::read_to_string(&tests).unwrap();
+    std::fs::write(&tests, text.replace("target/release/libplugin.so", object.to_str().unwrap())).unwrap();
+    let tested = run(&["plugin", "test", folder.to_str().unwrap()]);
+    assert_eq!(tested.code, Some(0), "{}", tested.stdout);
+    assert!(tested.stdout.contains("2 passed, 0 failed"), "{}", tested.stdout);
+
     let origin = Origin::echo("a");
     let text = std::fs::read_to_string(folder.join("proxy.yaml")).unwrap();
     let text = text

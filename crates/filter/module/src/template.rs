@@ -16,6 +16,7 @@ pub fn template(name: &str, sdk: Option<&Path>) -> Vec<(&'static str, String)> {
     let files = [
         ("Cargo.toml", include_str!("template/Cargo.toml")),
         ("src/lib.rs", include_str!("template/lib.rs.txt")),
+        ("plugin_test.lua", include_str!("template/plugin_test.lua")),
         ("proxy.yaml", include_str!("template/proxy.yaml")),
         ("README.md", include_str!("template/README.md")),
     ];

@@ -14,8 +14,9 @@ use postrider_filter_trial::{Canned, CannedOutcome, Change, Exchange, Head, Load
 use postrider_model::Value;
 use serde_json::Value as Json;
 
+use super::coverage;
 use super::lua_text::Table;
-use super::{Plugin, Runtime, coverage};
+use super::subject::{LoadModule, Subject};
 use crate::observe::LineCounts;
 use crate::vm::{Argument, Fault, Ran, Ref, Vm};
 
@@ -30,6 +31,9 @@ const CPU: Duration = Duration::from_secs(10);
 /// The number that a case yields to have its stream run (`test.lua`).
 const RUN: i32 = 1;
 
+/// What files of plugins end with.
+const ENDINGS: [&str; 3] = ["lua", "wasm", "so"];
+
 /// Deepest folder that is searched below the one that was named.
 const MAX_DEPTH: usize = 8;
 
@@ -41,6 +45,7 @@ pub struct TestFile {
     pub cases: Vec<Case>,
     /// Why no case could run.
     pub error: Option<String>,
+    /// Of a script: the lines of a module are not known.
     pub coverage: Option<Coverage>,
     pub took: Duration,
 }
@@ -129,9 +134,10 @@ fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), S
     Ok(())
 }
 
-/// Runs the cases of one file, under these rules where a stream has none of its own. The plugin is the one that the file names (`test.plugin`), or the one next to it:
-/// `x.lua` for `x_test.lua`, else `plugin.lua`.
-pub fn run_tests(path: &Path, rules: &Value) -> TestFile {
+/// Runs the cases of one file, under these rules where a stream has none of its own. The plugin is the one that the file names
+/// (`test.plugin`), or the one next to it: for `x_test.lua` it is `x.lua`, `x.wasm`, `x.so`, or `plugin` with one of these
+/// endings. What is no script is loaded by `load_module`.
+pub fn run_tests(path: &Path, rules: &Value, load_module: &LoadModule<'_>) -> TestFile {
     let began = Instant::now();
     let mut file = TestFile {
         path: path.to_owned(),
@@ -141,14 +147,14 @@ pub fn run_tests(path: &Path, rules: &Value) -> TestFile {
         coverage: None,
         took: Duration::ZERO,
     };
-    if let Err(error) = run_file(&mut file, rules) {
+    if let Err(error) = run_file(&mut file, rules, load_module) {
         file.error = Some(error);
     }
     file.took = began.elapsed();
     file
 }
 
-fn run_file(file: &mut TestFile, rules: &Value) -> Result<(), String> {
+fn run_file(file: &mut TestFile, rules: &Value, load_module: &LoadModule<'_>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot read {}: {error}", file.path.display());
     let source = std::fs::read(&file.path).map_err(failed)?;
     let machine = TestMachine::new(&file.path, &source).map_err(|fault| fault.to_string())?;
@@ -158,35 +164,34 @@ fn run_file(file: &mut TestFile, rules: &Value) -> Result<(), String> {
         None => beside(&file.path),
     };
     file.plugin = Some(path.clone());
-    let named = machine.text(c"runtime");
-    let runtime = match &named {
-        None => None,
-        Some(name) => Some(
-            Runtime::ALL
-                .into_iter()
-                .find(|runtime| runtime.name() == name)
-                .ok_or_else(|| format!("there is no runtime `{name}`"))?,
-        ),
+    let subject = Subject::open(&path, machine.text(c"runtime"), load_module)?;
+    let executable = match &subject {
+        Subject::Module { .. } => None,
+        Subject::Script(_) => {
+            let code = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            Some(machine.executable(&path, &code).map_err(|fault| fault.to_string())?)
+        }
     };
-    let plugin = Plugin { rules: rules.clone(), ..Plugin::open(&path, runtime)? };
-    let code = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let executable = machine.executable(&path, &code).map_err(|fault| fault.to_string())?;
     let count: usize = machine.text(c"count").and_then(|count| count.parse().ok()).unwrap_or(0);
     let (_lines, watch) = (LineCounts::start(), Watch::start());
     for number in 1..=count {
-        file.cases.push(machine.run_case(number, &plugin, &watch).map_err(|fault| fault.to_string())?);
+        file.cases.push(machine.run_case(number, &subject, rules, &watch).map_err(|fault| fault.to_string())?);
     }
     let ran = coverage::take();
-    let lines = executable.into_iter().map(|line| (line, ran.get(&line).copied().unwrap_or(0))).collect();
-    file.coverage = Some(Coverage { lines });
+    let counted =
+        |lines: Vec<u32>| lines.into_iter().map(|line| (line, ran.get(&line).copied().unwrap_or(0))).collect();
+    file.coverage = executable.map(|lines| Coverage { lines: counted(lines) });
     Ok(())
 }
 
 /// The plugin that a test file without a name of it means.
 fn beside(test: &Path) -> PathBuf {
     let stem = test.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let own = test.with_file_name(format!("{}.lua", stem.trim_end_matches("_test")));
-    if own.is_file() && own != test { own } else { test.with_file_name("plugin.lua") }
+    let names = [stem.trim_end_matches("_test"), "plugin"];
+    let candidates =
+        names.into_iter().flat_map(|name| ENDINGS.map(|ending| test.with_file_name(format!("{name}.{ending}"))));
+    let found = candidates.into_iter().find(|file| file.is_file() && file != test);
+    found.unwrap_or_else(|| test.with_file_name("plugin.lua"))
 }
 
 /// The machine of one file's cases.
@@ -234,12 +239,12 @@ impl TestMachine {
         Ok(lines.split(',').filter_map(|line| line.parse().ok()).collect())
     }
 
-    fn run_case(&self, number: usize, plugin: &Plugin, watch: &Watch) -> Result<Case, Fault> {
+    fn run_case(&self, number: usize, subject: &Subject<'_>, rules: &Value, watch: &Watch) -> Result<Case, Fault> {
         let [select, run, ..] = self.functions;
         let began = Instant::now();
         self.vm.call(select, &[Argument::Number(number as f64)])?;
         let name = self.text(c"name").unwrap_or_default();
-        let mut plugins = Plugins { template: plugin.clone(), loaded: Vec::new() };
+        let mut plugins = Plugins { subject, rules, loaded: Vec::new() };
         let mut logs = Vec::new();
         let mut ran = self.vm.start(run);
         let failure = loop {
@@ -313,28 +318,29 @@ fn place_in(message: &str) -> Option<String> {
 }
 
 /// The plugins of one case: streams with the same configuration and rules share one, as on a worker.
-struct Plugins {
-    template: Plugin,
-    loaded: Vec<(Plugin, Loaded)>,
+struct Plugins<'c> {
+    subject: &'c Subject<'c>,
+    /// Of streams that have none of their own.
+    rules: &'c Value,
+    loaded: Vec<(Value, Value, Loaded)>,
 }
 
-impl Plugins {
+impl Plugins<'_> {
     fn run(&mut self, request: &str, watch: &Watch, logs: &mut Vec<String>) -> Result<Report, String> {
         let spec: Json = serde_json::from_str(request).map_err(|error| error.to_string())?;
         let exchange = exchange(&spec)?;
         let config = spec.get("config").map_or(Ok(Value::Null), value)?;
-        let rules = spec.get("rules").map_or_else(|| Ok(self.template.rules.clone()), rules)?;
-        let plugin = Plugin { config, rules, ..self.template.clone() };
-        let known = self.loaded.iter().position(|(known, _)| *known == plugin);
-        let at = match known {
+        let rules = spec.get("rules").map_or_else(|| Ok(self.rules.clone()), rules)?;
+        let is_known = |(known, under, _): &(Value, Value, Loaded)| *known == config && *under == rules;
+        let at = match self.loaded.iter().position(is_known) {
             Some(at) => at,
             None => {
-                let loaded = plugin.load().map_err(|errors| errors.join("\n"))?;
-                self.loaded.push((plugin, loaded));
+                let loaded = self.subject.load(config.clone(), rules.clone()).map_err(|errors| errors.join("\n"))?;
+                self.loaded.push((config, rules, loaded));
                 self.loaded.len() - 1
             }
         };
-        let Some((_, loaded)) = self.loaded.get(at) else { return Err("no plugin".to_owned()) };
+        let Some((.., loaded)) = self.loaded.get(at) else { return Err("no plugin".to_owned()) };
         let report = loaded.run_watched(&exchange, watch).map_err(|errors| errors.join("\n"))?;
         logs.extend(report.logs.iter().map(|line| format!("{}: {}", line.level.name(), line.text)));
         logs.extend(report.faults.iter().map(|fault| format!("error: {}", fault.text)));

@@ -127,11 +127,19 @@ impl Plugin {
 /// What a file is that holds code of another kind than scripts.
 fn compiled(source: &[u8]) -> Option<&'static str> {
     const KINDS: [(&[u8], &str); 3] = [
-        (b"\0asm", "a WebAssembly module and no script: tests are for scripts; `plugin run` finds out what runs it"),
-        (b"\x7fELF", "machine code and no script: tests are for scripts; `plugin run` finds out what runs it"),
+        (WASM, "a WebAssembly module and no script"),
+        (ELF, "machine code and no script"),
         (b"\x1bLJ", "compiled Lua, which no sandbox holds"),
     ];
     KINDS.into_iter().find(|(mark, _)| source.starts_with(mark)).map(|(_, what)| what)
+}
+
+const WASM: &[u8] = b"\0asm";
+const ELF: &[u8] = b"\x7fELF";
+
+/// Whether a file holds a module for another runtime than those of scripts.
+pub(super) fn is_module(code: &[u8]) -> bool {
+    code.starts_with(WASM) || code.starts_with(ELF)
 }
 
 #[cfg(test)]

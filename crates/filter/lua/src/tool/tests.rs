@@ -34,6 +34,11 @@ fn load(path: &std::path::Path) -> Loaded {
     Plugin::open(path, None).unwrap().load().unwrap()
 }
 
+/// Runs tests of scripts.
+fn tested(path: &std::path::Path, rules: &Value) -> TestFile {
+    run_tests(path, rules, &|module| panic!("{module:?} is no script"))
+}
+
 const MARK: &str = "local function mark(headers, value)
   headers:replace('x-mark', value)
 end
@@ -116,7 +121,7 @@ test.case('breaks', function()
 end)
 ",
     );
-    let file = run_tests(&path, &Value::Null);
+    let file = tested(&path, &Value::Null);
     assert_eq!(file.error, None);
     let names: Vec<_> = file.cases.iter().map(|case| (case.name.as_str(), case.failure.is_none())).collect();
     assert_eq!(names, [("marks", true), ("fails", false), ("breaks", false)], "{file:#?}");
@@ -152,7 +157,7 @@ for round = 1, 2 do
 end
 ",
     );
-    let file = run_tests(&path, &Value::Null);
+    let file = tested(&path, &Value::Null);
     assert!(file.passed() && file.cases.len() == 2, "{file:#?}");
     assert!(file.plugin.as_deref().is_some_and(|plugin| plugin.ends_with("count.lua")));
 }
@@ -171,7 +176,7 @@ test.case('a key', function() test.stream { requests = {} } end)
 test.case('an inner key', function() test.stream { request = { header = {} } }:run() end)
 ",
     );
-    let file = run_tests(&path, &Value::Null);
+    let file = tested(&path, &Value::Null);
     let messages: Vec<_> =
         file.cases.iter().map(|case| case.failure.as_ref().map(|failure| failure.message.clone())).collect();
     let [Some(method), Some(key), Some(inner)] = &messages[..] else { panic!("{messages:?}") };
@@ -184,7 +189,7 @@ test.case('an inner key', function() test.stream { request = { header = {} } }:r
 fn a_file_whose_plugin_is_missing_fails_as_a_whole() {
     let folder = Folder::new("missing");
     let path = folder.write("some_test.lua", "require('postrider.test').case('x', function() end)");
-    let file = run_tests(&path, &Value::Null);
+    let file = tested(&path, &Value::Null);
     assert!(!file.passed() && file.error.as_deref().is_some_and(|error| error.contains("plugin.lua")), "{file:?}");
 }
 
@@ -250,9 +255,47 @@ fn a_test_holds_its_plugin_to_rules() {
          test.case('what is no rule', function() run('/', { sandbox = 'none' }) end)",
     );
     let rules = postrider_filter_plugin::json::from_json_text(r#"{"on_error": 418}"#).unwrap();
-    let file = run_tests(&path, &rules);
+    let file = tested(&path, &rules);
     assert_eq!(file.error, None);
     let failed: Vec<_> = file.cases.iter().filter_map(|case| Some((&*case.name, case.failure.as_ref()?))).collect();
     let [("what is no rule", failure)] = &failed[..] else { panic!("{failed:?}") };
     assert!(failure.message.contains("expected full, standard or strict"), "{failure:?}");
+}
+
+#[test]
+fn a_module_is_tested_by_whoever_loads_it() {
+    let folder = Folder::new("module");
+    folder.write("mark.lua.txt", MARK);
+    folder.write("mark.wasm", "\0asm");
+    let path = folder.write(
+        "mark_test.lua",
+        "local test = require('postrider.test')
+test.case('marks', function()
+  local stream = test.stream { request = { path = '/m' }, config = { a = 1 }, rules = { root_id = 'r' } }
+  test.equal(stream:run().request.headers['x-mark'], '/m!')
+end)
+test.case('does not load', function()
+  test.stream { config = { a = 2 } }:run()
+end)
+",
+    );
+    let (asked, script) = (std::cell::RefCell::new(Vec::new()), folder.0.join("mark.lua.txt"));
+    let load = |module: Module| {
+        asked.borrow_mut().push(module.clone());
+        match module.rules {
+            Value::Null => Err(vec!["no such root".to_owned()]),
+            _ => Plugin::open(&script, None).unwrap().load(),
+        }
+    };
+    let file = run_tests(&path, &Value::Null, &load);
+    assert_eq!((file.error.as_deref(), file.coverage.as_ref()), (None, None), "no lines of a module are known");
+    let [marks, broken] = &file.cases[..] else { panic!("{file:?}") };
+    assert_eq!(marks.failure, None);
+    let failure = broken.failure.as_ref().unwrap();
+    assert_eq!(failure.message, "no such root");
+    assert_eq!(failure.place.as_deref(), Some(format!("{}:7", path.display()).as_str()));
+    let asked = asked.borrow();
+    assert!(asked[0].path.ends_with("mark.wasm") && asked[0].runtime.is_none(), "{asked:?}");
+    assert_eq!(asked[0].config, crate::testing::json(r#"{"a": 1}"#));
+    assert_eq!(asked[0].rules, crate::testing::json(r#"{"root_id": "r"}"#));
 }

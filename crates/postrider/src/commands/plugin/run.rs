@@ -9,6 +9,8 @@ use postrider_filter_plugin::json::from_json_text;
 use postrider_filter_trial::{Canned, CannedOutcome, Exchange, Request, Response};
 use postrider_model::Value;
 
+pub(super) use load::load;
+
 use crate::exit::Exit;
 use crate::terminal;
 
@@ -100,7 +102,7 @@ pub fn run(arguments: &Arguments) -> Exit {
         Ok(read) => read,
         Err(wrong) => return wrong.tell(),
     };
-    let loaded = load::load(&arguments.file, arguments.runtime, config, rules);
+    let loaded = load(&arguments.file, arguments.runtime, config, rules);
     match loaded.and_then(|loaded| loaded.run(&exchange)) {
         Ok(report) => {
             let printed = match arguments.json {

@@ -1,14 +1,15 @@
-//! `plugin test`: the cases of `*_test.lua` files, and which lines of the plugins they ran.
+//! `plugin test`: the cases of `*_test.lua` files, and which lines of scripts they ran.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
-use postrider_filter_lua::tool::{Coverage, Failure, TestFile, find_tests, run_tests};
+use clap::{Args, ValueEnum};
+use postrider_filter_lua::tool::{Coverage, Failure, Module, TestFile, find_tests, run_tests};
+use postrider_filter_trial::Loaded;
 use serde_json::{Value, json};
 
-use super::run::rules;
+use super::run::{AnyRuntime, load, rules};
 use crate::exit::Exit;
 use crate::terminal;
 
@@ -18,8 +19,8 @@ pub struct Arguments {
     #[arg(default_value = ".")]
     pub paths: Vec<PathBuf>,
 
-    /// What the plugins may do, where a stream of a test says nothing: `on_error`, `budget`, `circuit`, `clusters`, `sandbox`, `sdk`,
-    /// `copy_route_config`
+    /// What the plugins may do, where a stream of a test says nothing: `on_error`, `budget`, `circuit`, `clusters`, and the
+    /// options of their runtimes, such as `sandbox` or `root_id`
     #[arg(long, value_name = "JSON|@FILE")]
     pub rules: Option<String>,
 
@@ -39,13 +40,23 @@ pub fn run(arguments: &Arguments) -> Exit {
         Err(message) => return terminal::fail(message),
     };
     let files: Vec<TestFile> =
-        terminal::with_progress("testing", || found.iter().map(|path| run_tests(path, &rules)).collect());
+        terminal::with_progress("testing", || found.iter().map(|path| run_tests(path, &rules, &module)).collect());
     let coverage = coverage(&files);
     let printed = match arguments.json {
         true => terminal::print_json(&report(&files, &coverage)),
         false => terminal::print(&text(&files, &coverage)),
     };
     if files.iter().all(TestFile::passed) { printed } else { Exit::Failed }
+}
+
+/// Loads a plugin that is no script as a configuration would.
+fn module(module: Module) -> Result<Loaded, Vec<String>> {
+    let Module { path, runtime, config, rules } = module;
+    let runtime = match &runtime {
+        None => AnyRuntime::Auto,
+        Some(name) => AnyRuntime::from_str(name, false).map_err(|_| vec![format!("there is no runtime `{name}`")])?,
+    };
+    load(&path, runtime, config, rules)
 }
 
 /// Per plugin, over all files that test it.
@@ -60,6 +71,12 @@ fn coverage(files: &[TestFile]) -> BTreeMap<&Path, Coverage> {
         }
     }
     all
+}
+
+/// The plugins that have cases and no count of lines, each once.
+fn modules(files: &[TestFile]) -> BTreeSet<&Path> {
+    let uncounted = files.iter().filter(|file| file.coverage.is_none() && !file.cases.is_empty());
+    uncounted.filter_map(|file| file.plugin.as_deref()).collect()
 }
 
 fn text(files: &[TestFile], coverage: &BTreeMap<&Path, Coverage>) -> String {
@@ -99,6 +116,9 @@ fn write(files: &[TestFile], coverage: &BTreeMap<&Path, Coverage>, out: &mut Str
             missed if missed.is_empty() => out.push('\n'),
             missed => writeln!(out, ", not run: {missed}")?,
         }
+    }
+    for plugin in modules(files) {
+        writeln!(out, "{}: which lines ran is known of scripts only", plugin.display())?;
     }
     let took: f64 = files.iter().map(|file| file.took.as_secs_f64() * 1000.0).sum();
     writeln!(out, "{passed} passed, {failed} failed in {took:.0} ms")

@@ -30,7 +30,12 @@ const GO_BUILD: &[u8] = b"\xff Go buildinf:";
 ///
 /// # Errors
 /// What is wrong with the file or with its configuration.
-pub(super) fn load(path: &Path, runtime: AnyRuntime, config: Value, rules: Value) -> Result<Loaded, Vec<String>> {
+pub(in crate::commands::plugin) fn load(
+    path: &Path,
+    runtime: AnyRuntime,
+    config: Value,
+    rules: Value,
+) -> Result<Loaded, Vec<String>> {
     let one = |message| vec![message];
     let runtime = match runtime {
         AnyRuntime::Auto => kind_of(path).map_err(one)?,
