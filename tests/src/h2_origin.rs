@@ -6,8 +6,8 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Answers every request with what it was, in the body, and with `x-checked` in the trailers:
 ///
@@ -17,12 +17,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// - `/never` is not answered;
 /// - `/refused-once` is reset with REFUSED_STREAM unless `x-envoy-attempt-count` says that it comes again;
 /// - `/reset` is reset with CANCEL;
-/// - `/grpc.health.v1.Health/Check` is answered as gRPC asks: the service `down` is not serving;
+/// - `/grpc.health.v1.Health/Check` is answered as gRPC asks: the service `down` is not serving, `twice` says two messages that it
+///   is, `early` says so with the status in its head, and `unending` begins a 503;
 /// - `/length…` is answered as anything else, with a `content-length`, and `/length/empty` with one of 0;
 /// - anything else says method, path, authority, the field `te`, the body's length and the request's trailer `x-sum`.
 pub struct H2Origin {
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
+    checks: Checks,
     _server: Server,
 }
 
@@ -31,11 +33,18 @@ impl H2Origin {
     pub fn start(streams: u32) -> Self {
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = connections.clone();
+        let checks = Checks::default();
+        let seen = checks.clone();
         let server = Server::start(move |stream| {
             counted.fetch_add(1, Ordering::SeqCst);
-            serve(stream, streams)
+            serve(stream, streams, seen.clone())
         });
-        Self { address: server.address, connections, _server: server }
+        Self { address: server.address, connections, checks, _server: server }
+    }
+
+    /// What the heads of health checks said.
+    pub fn checks(&self) -> Vec<HeaderMap> {
+        self.checks.lock().unwrap().clone()
     }
 
     /// Connections that were made so far.
@@ -44,20 +53,27 @@ impl H2Origin {
     }
 }
 
-async fn serve(stream: tokio::net::TcpStream, streams: u32) {
+type Checks = Arc<Mutex<Vec<HeaderMap>>>;
+
+async fn serve(stream: tokio::net::TcpStream, streams: u32, checks: Checks) {
     let mut builder = h2::server::Builder::new();
     let Ok(mut connection) = builder.max_concurrent_streams(streams).handshake::<_, Bytes>(stream).await else {
         return;
     };
     while let Some(Ok((request, respond))) = connection.accept().await {
+        let checks = checks.clone();
         tokio::spawn(async move {
             // A proxy that gave up is what some tests are about.
-            let _ = answer(request, respond).await;
+            let _ = answer(request, respond, &checks).await;
         });
     }
 }
 
-async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
+async fn answer(
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    checks: &Checks,
+) -> Result<(), h2::Error> {
     let (parts, mut body) = request.into_parts();
     match parts.uri.path() {
         "/never" => {
@@ -101,13 +117,8 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
     }
     let trailers = body.trailers().await?.unwrap_or_default();
     if parts.uri.path() == "/grpc.health.v1.Health/Check" {
-        let status = if received.ends_with(b"down") { 2 } else { 1 };
-        let head = Response::builder().header("content-type", "application/grpc").body(()).expect("a response");
-        let mut send = respond.send_response(head, false)?;
-        send.send_data(Bytes::copy_from_slice(&[0, 0, 0, 0, 2, 8, status]), false)?;
-        let mut trailers = HeaderMap::new();
-        trailers.insert("grpc-status", HeaderValue::from_static("0"));
-        return send.send_trailers(trailers);
+        checks.lock().unwrap().push(parts.headers);
+        return answer_check(&received, respond).await;
     }
     let mut text = format!(
         "{} {} {} te={} body={length} x-sum={}",
@@ -130,6 +141,28 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
     }
     let mut trailers = HeaderMap::new();
     trailers.insert("x-checked", HeaderValue::from_static("yes"));
+    send.send_trailers(trailers)
+}
+
+async fn answer_check(asked: &[u8], mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
+    let of = |service: &str| asked.ends_with(service.as_bytes());
+    let head =
+        Response::builder().status(if of("unending") { 503 } else { 200 }).header("content-type", "application/grpc");
+    let head = if of("early") { head.header("grpc-status", "0") } else { head };
+    let mut send = respond.send_response(head.body(()).expect("a response"), false)?;
+    if of("unending") {
+        return std::future::poll_fn(|cx| send.poll_reset(cx)).await.map(drop);
+    }
+    let message = Bytes::copy_from_slice(&[0, 0, 0, 0, 2, 8, if of("down") { 2 } else { 1 }]);
+    if of("early") {
+        return send.send_data(message, true);
+    }
+    if of("twice") {
+        send.send_data(message.clone(), false)?;
+    }
+    send.send_data(message, false)?;
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
     send.send_trailers(trailers)
 }
 

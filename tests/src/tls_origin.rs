@@ -24,6 +24,7 @@ pub struct Hello {
 pub struct TlsOrigin {
     pub address: SocketAddr,
     hellos: Arc<Mutex<Vec<Hello>>>,
+    received: Arc<Mutex<Vec<u8>>>,
     stopping: Arc<AtomicBool>,
 }
 
@@ -80,8 +81,10 @@ impl Serving {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("an address");
         let hellos = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::new(Mutex::new(Vec::new()));
         let stopping = Arc::new(AtomicBool::new(false));
-        let origin = TlsOrigin { address, hellos: Arc::clone(&hellos), stopping: Arc::clone(&stopping) };
+        let (kept, stops) = (Arc::clone(&received), Arc::clone(&stopping));
+        let origin = TlsOrigin { address, hellos: Arc::clone(&hellos), received: kept, stopping: stops };
         let Self { config, answer, once, polite } = self;
         let (config, answer) = (Arc::new(config), Arc::new(answer));
         std::thread::spawn(move || {
@@ -90,8 +93,8 @@ impl Serving {
                     return;
                 }
                 let session = ServerConnection::new(Arc::clone(&config)).expect("a session");
-                let (hellos, answer) = (Arc::clone(&hellos), Arc::clone(&answer));
-                std::thread::spawn(move || serve(stream, session, &hellos, &answer, (once, polite)));
+                let (hellos, received, answer) = (Arc::clone(&hellos), Arc::clone(&received), Arc::clone(&answer));
+                std::thread::spawn(move || serve(stream, session, (&hellos, &received), &answer, (once, polite)));
             }
         });
         origin
@@ -101,7 +104,7 @@ impl Serving {
 fn serve(
     mut stream: TcpStream,
     mut session: ServerConnection,
-    hellos: &Mutex<Vec<Hello>>,
+    (hellos, all): (&Mutex<Vec<Hello>>, &Mutex<Vec<u8>>),
     answer: &[u8],
     (once, polite): (bool, bool),
 ) {
@@ -122,6 +125,7 @@ fn serve(
     let mut room = [0; 4096];
     while let Ok(count @ 1..) = tls.read(&mut room) {
         received.extend_from_slice(&room[..count]);
+        all.lock().unwrap().extend_from_slice(&room[..count]);
         if !received.ends_with(b"\r\n\r\n") {
             continue;
         }
@@ -137,6 +141,11 @@ fn serve(
 }
 
 impl TlsOrigin {
+    /// All bytes of all connections.
+    pub fn received(&self) -> Vec<u8> {
+        self.received.lock().unwrap().clone()
+    }
+
     /// What each connection asked for, in the order in which they agreed.
     pub fn hellos(&self) -> Vec<Hello> {
         self.hellos.lock().unwrap().clone()

@@ -206,31 +206,135 @@ fn a_retriable_status_needs_the_threshold_and_another_does_not() {
     let path = directory.path().join("events");
     cluster["health_checks"][0]["event_log_path"] = json!(path);
     cluster["health_checks"][0]["always_log_health_check_failures"] = json!(true);
+    let metadata = json!({"filter_metadata": {"envoy.lb": {"stage": "test"}}});
+    let endpoint = json!({
+        "endpoint": {"address": config::socket_address("127.0.0.1", service.origin.address.port())},
+        "metadata": metadata,
+    });
+    let assignment = json!({
+        "cluster_name": "origin",
+        "endpoints": [{"locality": {"region": "north", "zone": "n1"}, "lb_endpoints": [endpoint]}],
+    });
+    config::overlay(&mut cluster, json!({"load_assignment": assignment}));
     let launch = Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]);
-    let _proxy = Proxy::start_with(&config(&[service.origin.address], cluster), launch);
+    let _proxy = Proxy::start_with(&config(&[], cluster), launch);
     service.set(503);
-    let read = || -> Vec<Value> {
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    };
     let mut events = Vec::new();
     wait_until("an ejection and what follows it", || {
-        events = read();
+        events = logged(&path);
         events.iter().rev().skip(1).any(|event| event.get("eject_unhealthy_event").is_some())
     });
-    let kinds: Vec<&str> = events
-        .iter()
-        .filter_map(|event| event.as_object()?.keys().find(|key| key.contains("event")).map(String::as_str))
-        .collect();
     let failure = "health_check_failure_event";
-    assert_eq!(kinds[..5], ["add_healthy_event", failure, failure, "eject_unhealthy_event", failure]);
+    assert_eq!(kinds(&events)[..5], ["add_healthy_event", failure, failure, "eject_unhealthy_event", failure]);
     let ejected = &events[3];
     assert_eq!(ejected["health_checker_type"], "HTTP");
     assert_eq!(ejected["cluster_name"], "origin");
     assert_eq!(ejected["host"]["socket_address"]["port_value"], service.origin.address.port());
     assert_eq!(ejected["eject_unhealthy_event"], json!({"failure_type": "ACTIVE", "http_status_code": 503}));
     assert_eq!(events[0]["add_healthy_event"], json!({"first_check": true}));
+    assert_eq!(ejected["locality"], json!({"region": "north", "zone": "n1", "sub_zone": ""}));
+    assert_eq!(ejected["metadata"]["filter_metadata"], metadata["filter_metadata"]);
+}
+
+/// What a log of events says by now.
+fn logged(path: &std::path::Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    let kind = |event: &'_ Value| event.as_object()?.keys().position(|key| key.ends_with("_event"));
+    let name = |event| Some(event).and_then(kind).and_then(|at| event.as_object()?.keys().nth(at)).map(String::as_str);
+    events.iter().filter_map(name).collect()
+}
+
+#[test]
+fn a_host_that_fails_its_first_check_is_in_the_log_and_a_success_is_there_once() {
+    let service = Service::start("a", 500);
+    let directory = TempDir::new();
+    let path = directory.path().join("events");
+    let mut cluster = http(json!({}));
+    config::overlay(
+        &mut cluster["health_checks"][0],
+        json!({"event_log_path": path, "always_log_health_check_success": true}),
+    );
+    let launch = Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]);
+    let _proxy = Proxy::start_with(&config(&[service.origin.address], cluster), launch);
+    let success = "successful_health_check_event";
+    wait_until("the first failure", || !logged(&path).is_empty());
+    service.set(200);
+    wait_until("several checks", || kinds(&logged(&path)).iter().filter(|kind| **kind == success).count() >= 3);
+    let events = logged(&path);
+    assert_eq!(
+        kinds(&events)[..5],
+        ["health_check_failure_event", success, "add_healthy_event", success, success],
+        "{events:?}"
+    );
+    let failure = json!({"failure_type": "ACTIVE", "first_check": true, "http_status_code": 500});
+    assert_eq!(events[0]["health_check_failure_event"], failure);
+}
+
+#[test]
+fn a_body_that_is_not_the_right_one_fails_at_once_whatever_its_status() {
+    let service = Service::start("a", 200);
+    let fields = json!({"receive": [{"text": "77656c6c"}], "retriable_statuses": [{"start": 500, "end": 501}]});
+    let mut cluster = http(fields);
+    cluster["health_checks"][0]["unhealthy_threshold"] = json!(1000);
+    let proxy = Proxy::start(&config(&[service.origin.address], cluster));
+    let failed = || stat(&proxy, "health_check.failure");
+    service.set(500);
+    wait_until("failures that are to be tried again", || failed() >= 3);
+    assert_eq!(flags(&proxy, service.origin.address), "healthy");
+    let other = Origin::start(|connection| {
+        let mut well = true;
+        while connection.request().is_some() {
+            let (status, body) = if std::mem::take(&mut well) { (200, "well") } else { (500, "ill!") };
+            connection.write(format!("HTTP/1.1 {status} X\r\ncontent-length: 4\r\n\r\n{body}").as_bytes());
+        }
+    });
+    let fields = json!({"receive": [{"text": "77656c6c"}], "retriable_statuses": [{"start": 500, "end": 501}]});
+    let mut cluster = http(fields);
+    cluster["health_checks"][0]["unhealthy_threshold"] = json!(1000);
+    let proxy = Proxy::start(&config(&[other.address], cluster));
+    wait_until("failed", || flags(&proxy, other.address) == "/failed_active_hc");
+}
+
+#[test]
+fn a_host_whose_failing_check_says_so_is_left_out_of_those_that_have_to_be_well() {
+    let leaving = Origin::start(|connection| {
+        let mut well = true;
+        while connection.request().is_some() {
+            let status = if std::mem::take(&mut well) { 200 } else { 503 };
+            let head = format!("HTTP/1.1 {status} X\r\nx-envoy-immediate-health-check-fail: yes\r\n");
+            connection.write(format!("{head}content-length: 0\r\n\r\n").as_bytes());
+        }
+    });
+    let proxy = Proxy::start(&config(&[leaving.address], http(json!({}))));
+    let wanted = "/failed_active_hc/excluded_via_immediate_hc_fail";
+    wait_until(wanted, || flags(&proxy, leaving.address) == wanted);
+    proxy.wait_stat("cluster.origin.membership_excluded", 1);
+    assert_eq!(stat(&proxy, "health_check.passive_failure"), 0);
+}
+
+#[test]
+fn a_host_that_changes_at_once_is_checked_again_without_the_interval_of_an_edge() {
+    let service = Service::start("a", 200);
+    let mut cluster = http(json!({}));
+    let fields = json!({
+        "healthy_edge_interval": "600s",
+        "unhealthy_edge_interval": "600s",
+        "healthy_threshold": 1,
+        "unhealthy_threshold": 1,
+    });
+    config::overlay(&mut cluster["health_checks"][0], fields);
+    let proxy = Proxy::start(&config(&[service.origin.address], cluster));
+    // From now on the cluster has had traffic.
+    assert_eq!(proxy.get("/").status, 200);
+    for (status, wanted) in [(503, "/failed_active_hc"), (200, "healthy"), (503, "/failed_active_hc")] {
+        service.set(status);
+        wait_until(wanted, || flags(&proxy, service.origin.address) == wanted);
+    }
 }
 
 #[test]
@@ -335,7 +439,7 @@ fn tcp_checks_connect_or_say_and_hear_what_they_are_told() {
 
 #[test]
 fn grpc_checks_ask_for_a_service() {
-    for (service, healthy) in [("", 1), ("up", 1), ("down", 0)] {
+    for (service, healthy) in [("", 1), ("up", 1), ("down", 0), ("twice", 0), ("early", 0), ("unending", 0)] {
         let origin = H2Origin::start(100);
         let options = config::upstream_http_options(
             json!({"explicit_http_config": {"http_protocol_options": null, "http2_protocol_options": {}}}),
@@ -345,8 +449,30 @@ fn grpc_checks_ask_for_a_service() {
         let proxy = Proxy::start(&config(&[origin.address], cluster));
         assert_eq!(stat(&proxy, "health_check.healthy"), healthy, "{service}");
         wait_until("another check", || stat(&proxy, "health_check.attempt") >= 3);
-        assert_eq!(origin.connections(), 1);
+        assert_eq!(stat(&proxy, "health_check.network_failure"), 0, "{service}");
+        assert_eq!(origin.connections(), 1, "{service}");
+        let asked = origin.checks().remove(0);
+        let field = |name: &str| asked.get(name).map(|value| value.to_str().expect("a text"));
+        assert_eq!(
+            (field("grpc-timeout"), field("te"), field("content-length")),
+            (Some("1000m"), Some("trailers"), None)
+        );
     }
+}
+
+#[test]
+fn a_check_over_http2_and_tls_asks_for_https() {
+    let authority = Authority::new("authority");
+    let origin = Serving::new(&authority.issue(&["origin.test"])).offering(&["h2"]).start();
+    let tls = upstream(json!({
+        "sni": "origin.test",
+        "common_tls_context": {"validation_context": {"trusted_ca": {"inline_string": authority.pem()}}},
+    }));
+    let mut cluster = http(json!({"codec_client_type": "HTTP2", "method": "POST"}));
+    config::overlay(&mut cluster, json!({"transport_socket": tls}));
+    let _proxy = Proxy::start(&config(&[origin.address], cluster));
+    // `:method: POST` and `:scheme: https` by their numbers in HPACK's table (RFC 7541, appendix A).
+    wait_until("https", || origin.received().windows(2).any(|pair| pair == [0x83, 0x87]));
 }
 
 #[test]

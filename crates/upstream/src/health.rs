@@ -57,14 +57,20 @@ pub enum Outcome {
         degraded: bool,
     },
     /// The host says itself that it is not well; `retriable` when that does not count at once.
+    /// `excluded` when it said that with `x-envoy-immediate-health-check-fail`.
     Refused {
         retriable: bool,
+        excluded: bool,
     },
     /// It said so in an answer to somebody else (`x-envoy-immediate-health-check-fail`).
     Resigned,
     /// No connection, or one that broke.
     Unreachable,
     TimedOut,
+}
+
+impl Outcome {
+    pub const REFUSED: Outcome = Outcome::Refused { retriable: false, excluded: false };
 }
 
 /// What a check changed.
@@ -116,8 +122,8 @@ impl Checked {
             return transition;
         }
         self.successes = 0;
-        let at_once = matches!(outcome, Outcome::Refused { retriable: false } | Outcome::Resigned);
-        self.health.excluded |= outcome == Outcome::Resigned;
+        let at_once = matches!(outcome, Outcome::Refused { retriable: false, .. } | Outcome::Resigned);
+        self.health.excluded |= matches!(outcome, Outcome::Refused { excluded: true, .. } | Outcome::Resigned);
         if !self.health.failed {
             self.failures += 1;
             transition = Transition::Pending;
@@ -141,16 +147,15 @@ pub fn interval(
     random: &Random,
 ) -> Duration {
     let passed = matches!(outcome, Outcome::Healthy { .. });
-    let base = match (traffic, passed, transition) {
-        (false, true, _) => intervals.idle_healthy,
-        (false, false, _) => intervals.idle,
-        // One that is on its way is still what it was.
-        (true, true, Transition::Pending) => intervals.unhealthy,
-        (true, false, Transition::Pending) => intervals.healthy,
-        (true, true, Transition::Changed) => intervals.healthy_edge,
-        (true, false, Transition::Changed) => intervals.unhealthy_edge,
-        (true, true, Transition::Unchanged) => intervals.healthy,
-        (true, false, Transition::Unchanged) => intervals.unhealthy,
+    // As Envoy does, and not as its documentation has it: the edge is what leads to a change, not what comes behind it.
+    let pending = transition == Transition::Pending;
+    let base = match (traffic, passed) {
+        (false, true) if !pending => intervals.idle_healthy,
+        (false, _) => intervals.idle,
+        (true, true) if pending => intervals.healthy_edge,
+        (true, true) => intervals.healthy,
+        (true, false) if pending => intervals.unhealthy_edge,
+        (true, false) => intervals.unhealthy,
     };
     let percent = random.below(intervals.jitter_percent as usize) as u32;
     base + base.saturating_mul(percent) / 100 + draw(intervals.jitter, random)
@@ -218,8 +223,8 @@ mod tests {
         let check = check(3, 1);
         let mut host = Checked::default();
         host.settle(GOOD, &check);
-        assert_eq!(host.settle(Outcome::Refused { retriable: true }, &check), Transition::Pending);
-        assert_eq!(host.settle(Outcome::Refused { retriable: false }, &check), Transition::Changed);
+        assert_eq!(host.settle(Outcome::Refused { retriable: true, excluded: false }, &check), Transition::Pending);
+        assert_eq!(host.settle(Outcome::REFUSED, &check), Transition::Changed);
         assert_eq!(host.settle(Outcome::Healthy { degraded: true }, &check), Transition::Changed);
         assert!(host.health.degraded && !host.health.failed);
     }
@@ -250,13 +255,12 @@ mod tests {
         let random = Random::new(1);
         let seconds =
             |outcome, transition, traffic| interval(&intervals, outcome, transition, traffic, &random).as_secs();
-        assert_eq!(seconds(GOOD, Transition::Unchanged, true), 1);
-        assert_eq!(seconds(GOOD, Transition::Pending, true), 2);
-        assert_eq!(seconds(GOOD, Transition::Changed, true), 3);
-        assert_eq!(seconds(Outcome::TimedOut, Transition::Unchanged, true), 2);
-        assert_eq!(seconds(Outcome::TimedOut, Transition::Pending, true), 1);
-        assert_eq!(seconds(Outcome::TimedOut, Transition::Changed, true), 4);
-        assert_eq!(seconds(Outcome::TimedOut, Transition::Changed, false), 5);
-        assert_eq!(seconds(GOOD, Transition::Changed, false), 6);
+        let (unchanged, pending, changed) = (Transition::Unchanged, Transition::Pending, Transition::Changed);
+        let each =
+            |outcome, traffic| [unchanged, pending, changed].map(|transition| seconds(outcome, transition, traffic));
+        assert_eq!(each(GOOD, true), [1, 3, 1]);
+        assert_eq!(each(Outcome::TimedOut, true), [2, 4, 2]);
+        assert_eq!(each(GOOD, false), [6, 5, 6]);
+        assert_eq!(each(Outcome::TimedOut, false), [5, 5, 5]);
     }
 }

@@ -6,6 +6,7 @@ mod tls;
 mod upstream;
 mod values;
 
+pub(crate) use noted::write as write_value;
 pub(crate) use upstream::OfUpstream;
 pub(crate) use values::write_http_date;
 use values::{address, append_short, decode, hostname, millis, number, text, uuid_of_connection, write_time};

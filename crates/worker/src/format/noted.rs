@@ -141,7 +141,8 @@ fn plain(value: &Value, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-fn write(value: &Value, out: &mut Vec<u8>) {
+/// Appends a value as JSON.
+pub(crate) fn write(value: &Value, out: &mut Vec<u8>) {
     // Writing to a vector cannot fail.
     let _ = match value {
         Value::Null => write!(out, "null"),

@@ -27,19 +27,28 @@ pub(super) struct Answer {
     pub(super) persistent: bool,
 }
 
-/// Sends `head` and `body`, and reads the answer, of whose body `keep` bytes are kept.
+/// What is asked, and how much of the answer is wanted.
+pub(super) struct Question<'q> {
+    pub(super) head: &'q RequestHead,
+    pub(super) body: &'q [u8],
+    pub(super) framing: BodyFraming,
+    /// Bytes of the answer's body.
+    pub(super) keep: usize,
+    /// Whether more than this head is wanted of an answer.
+    pub(super) goes_on: fn(&ResponseHead) -> bool,
+}
+
+/// Asks, and reads the answer.
 ///
 /// # Errors
 /// The connection broke, or the answer is no HTTP.
 pub(super) async fn ask(
     io: &mut Io,
-    head: &RequestHead,
-    body: &[u8],
-    keep: usize,
+    question: &Question<'_>,
     limits: HeadLimits,
     buffers: &Buffers,
 ) -> io::Result<Answer> {
-    let framing = if body.is_empty() { BodyFraming::None } else { BodyFraming::Length(body.len() as u64) };
+    let Question { head, body, framing, .. } = *question;
     let mut out = Vec::new();
     match io {
         Io::Http2(stream) => stream.send_request(head, framing, false)?,
@@ -50,8 +59,11 @@ pub(super) async fn ask(
     }
     out.extend_from_slice(body);
     send(io, &out).await?;
+    if let (Io::Http2(stream), BodyFraming::Chunked) = (&mut *io, framing) {
+        stream.finish(&Fields::new());
+    }
     let mut input = Input::default();
-    let answer = read(io, &mut input, head, keep.min(MAX_KEPT), limits, buffers).await;
+    let answer = read(io, &mut input, question, limits, buffers).await;
     let rest = !input.is_empty();
     input.release(buffers);
     answer.map(|answer| Answer { persistent: answer.persistent && !rest, ..answer })
@@ -71,13 +83,13 @@ pub(super) async fn send(io: &mut Io, mut out: &[u8]) -> io::Result<()> {
 async fn read(
     io: &mut Io,
     input: &mut Input,
-    asked: &RequestHead,
-    keep: usize,
+    question: &Question<'_>,
     limits: HeadLimits,
     buffers: &Buffers,
 ) -> io::Result<Answer> {
+    let keep = question.keep.min(MAX_KEPT);
     let (mut scan, mut head) = (HeadScan::new(), ResponseHead::new());
-    let asked = Asked { method: asked.method(), upgrade: false };
+    let asked = Asked { method: question.head.method(), upgrade: false };
     let rules = ResponseRules { limits };
     let facts = loop {
         if !input.is_empty() {
@@ -104,6 +116,9 @@ async fn read(
     let mut answer = Answer { head, body: Vec::new(), trailers: Fields::new(), persistent: facts.persistent };
     if !facts.framing.has_body() {
         return Ok(answer);
+    }
+    if !(question.goes_on)(&answer.head) {
+        return Ok(Answer { persistent: false, ..answer });
     }
     let mut decoder = BodyDecoder::new(facts.framing, limits);
     loop {

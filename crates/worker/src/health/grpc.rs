@@ -1,6 +1,6 @@
 //! The messages of `grpc.health.v1.Health/Check`.
 
-use postrider_http::{HeaderId, grpc};
+use postrider_http::{HeaderId, ResponseHead, grpc};
 use postrider_upstream::health::Outcome;
 
 use super::exchange::Answer;
@@ -24,25 +24,38 @@ pub(super) fn body(service: &str) -> Vec<u8> {
     body
 }
 
-/// Healthy is what answers OK, and SERVING.
-pub(super) fn judge(answer: &Answer) -> Outcome {
-    let status = answer.trailers.get(HeaderId::GrpcStatus).or(answer.head.fields.get(HeaderId::GrpcStatus));
-    let is_grpc =
-        answer.head.fields.get(HeaderId::ContentType).is_some_and(|kind| kind.starts_with(b"application/grpc"));
-    if answer.head.status() == 200 && is_grpc && status == Some(b"0") && serving(&answer.body) == Some(true) {
-        return Outcome::Healthy { degraded: false };
-    }
-    Outcome::Refused { retriable: false }
+/// Whether this is the head of an answer of gRPC, so that its message and trailers are worth waiting for.
+pub(super) fn goes_on(head: &ResponseHead) -> bool {
+    head.status() == 200 && grpc::has_content_type(&head.fields)
 }
 
-/// Whether the `HealthCheckResponse` in a gRPC body says SERVING; `None` for one that cannot be read.
-fn serving(body: &[u8]) -> Option<bool> {
-    const SERVING: u64 = 1;
-    let (frame, _) = grpc::first_frame(body, u32::MAX).ok()??;
-    if frame.flags & grpc::FLAG_COMPRESSED != 0 {
-        return None;
+/// Healthy is what answers with one message that says SERVING, and OK behind it.
+pub(super) fn judge(answer: &Answer) -> Outcome {
+    let ok = goes_on(&answer.head) && answer.trailers.get(HeaderId::GrpcStatus) == Some(b"0");
+    if ok && only_message(&answer.body).and_then(serving) == Some(true) {
+        return Outcome::Healthy { degraded: false };
     }
-    let mut message = frame.message;
+    Outcome::REFUSED
+}
+
+/// The one message of a body. Empty ones beside it say nothing, and do not count.
+fn only_message(mut body: &[u8]) -> Option<&[u8]> {
+    let mut only = None;
+    while !body.is_empty() {
+        let (frame, taken) = grpc::first_frame(body, u32::MAX).ok()??;
+        if !frame.message.is_empty() {
+            let plain = frame.flags & grpc::FLAG_COMPRESSED == 0;
+            only = Some(frame.message).filter(|_| plain && only.is_none());
+            only?;
+        }
+        body = body.get(taken..)?;
+    }
+    only
+}
+
+/// Whether a `HealthCheckResponse` says SERVING; `None` for one that cannot be read.
+fn serving(mut message: &[u8]) -> Option<bool> {
+    const SERVING: u64 = 1;
     let mut status = 0;
     while !message.is_empty() {
         let key = varint(&mut message)?;
@@ -86,11 +99,23 @@ mod tests {
         assert_eq!(body(""), [0, 0, 0, 0, 0]);
         assert_eq!(body("ab"), [0, 0, 0, 0, 4, 0x0a, 2, b'a', b'b']);
         assert_eq!(body(&"x".repeat(300))[5..8], [0x0a, 0xac, 0x02]);
-        assert_eq!(serving(&[0, 0, 0, 0, 2, 0x08, 1]), Some(true));
-        assert_eq!(serving(&[0, 0, 0, 0, 2, 0x08, 2]), Some(false));
-        assert_eq!(serving(&[0, 0, 0, 0, 0]), Some(false));
-        assert_eq!(serving(&[0, 0, 0, 0, 5, 0x12, 1, b'x', 0x08, 1]), Some(true));
-        assert_eq!(serving(&[1, 0, 0, 0, 2, 0x08, 1]), None);
-        assert_eq!(serving(&[0, 0, 0, 0, 9, 0x08, 1]), None);
+        assert_eq!(serving(&[0x08, 1]), Some(true));
+        assert_eq!(serving(&[0x08, 2]), Some(false));
+        assert_eq!(serving(&[]), Some(false));
+        assert_eq!(serving(&[0x12, 1, b'x', 0x08, 1]), Some(true));
+        assert_eq!(serving(&[0x12, 9, b'x']), None);
+    }
+
+    #[test]
+    fn an_answer_has_one_message_and_empty_ones_do_not_count() {
+        let message: &[u8] = &[0, 0, 0, 0, 2, 0x08, 1];
+        let empty: &[u8] = &[0, 0, 0, 0, 0];
+        let only = |parts: &[&[u8]]| only_message(&parts.concat()).map(<[u8]>::to_vec);
+        assert_eq!(only(&[message]), Some(vec![0x08, 1]));
+        assert_eq!(only(&[empty, message, empty]), Some(vec![0x08, 1]));
+        assert_eq!(only(&[message, message]), None);
+        assert_eq!(only(&[empty]), None);
+        assert_eq!(only(&[&[1, 0, 0, 0, 2, 0x08, 1]]), None);
+        assert_eq!(only(&[&[0, 0, 0, 0, 9, 0x08, 1]]), None);
     }
 }

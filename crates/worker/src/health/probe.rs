@@ -5,12 +5,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ::h2::client::SendRequest;
 use bytes::Bytes;
 use postrider_filter_api::{Moment, StreamInfo};
-use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
+use postrider_http::{BodyFraming, Fields, HeaderId, RequestHead, ResponseHead, Scheme, Version, grpc as framing};
 use postrider_model::{
     Address, CheckKind, Endpoint, EndpointCheck, GrpcCheck, HeaderEdits, HealthCheck, HttpCheck, UdpCheck,
     UpstreamProtocol,
@@ -19,7 +19,7 @@ use postrider_upstream::health::Outcome;
 use tokio::net::UdpSocket;
 
 use super::counts::Counts;
-use super::exchange::{Answer, ask, send};
+use super::exchange::{Answer, Question, ask, send};
 use super::grpc;
 use super::talk::{Talk, contains_in_order};
 use crate::cluster::{self, Cluster};
@@ -27,7 +27,7 @@ use crate::format::{Context as Formats, OfUpstream};
 use crate::h2;
 use crate::http::{apply_edits, evaluate_edits};
 use crate::io::Io;
-use crate::plan::ClusterPlan;
+use crate::plan::{ClusterPlan, Transport};
 use crate::proxy_protocol;
 use crate::worker::Worker;
 
@@ -82,13 +82,25 @@ impl Probe {
             let own = own.map(|own| own.hostname.as_str()).filter(|name| !name.is_empty());
             own.or(Some(configured).filter(|name| !name.is_empty())).unwrap_or(&plan.name).to_owned()
         };
-        let agent = &check.user_agent;
+        let begun = |host: &str, http2: bool| {
+            let mut head = RequestHead::new();
+            if http2 {
+                head.set_version(Version::Http2);
+            }
+            let secure = transport(plan, check, endpoint).tls.is_some();
+            head.set_scheme(if secure { Scheme::Https } else { Scheme::Http });
+            // What cannot be written into a head was refused with the configuration.
+            let _ = head.set_authority(host.as_bytes());
+            let _ = head.fields.set(HeaderId::UserAgent, check.user_agent.as_bytes());
+            head
+        };
         let kind = match &check.kind {
             CheckKind::Http(http) => {
-                Kind::Http { head: http_head(http, &host(&http.host), agent, now), check: http.clone() }
+                let head = http_head(http, begun(&host(&http.host), http.http2), now);
+                Kind::Http { head, check: http.clone() }
             }
             CheckKind::Grpc(grpc) => Kind::Grpc {
-                head: grpc_head(grpc, &host(&grpc.authority), agent, now),
+                head: grpc_head(grpc, begun(&host(&grpc.authority), true), check.timeout, now),
                 body: grpc::body(&grpc.service),
             },
             CheckKind::Tcp(tcp) => Kind::Tcp(Talk::of_bytes(tcp)),
@@ -147,45 +159,57 @@ impl Probe {
             None => self.connect(cluster, worker, http2).await?,
         };
         let limits = cluster.response_limits();
-        let (head, body, keep) = match &self.kind {
+        let question = match &self.kind {
             Kind::Http { head, check } => {
                 let keep = match check.look_at {
                     _ if check.receive.is_empty() => 0,
                     0 => usize::MAX,
                     most => usize::try_from(most).unwrap_or(usize::MAX),
                 };
-                (head, check.body.as_slice(), keep)
+                let framing = match check.body.len() {
+                    0 => BodyFraming::None,
+                    length => BodyFraming::Length(length as u64),
+                };
+                Question { head, body: &check.body, framing, keep, goes_on: |_| true }
             }
-            Kind::Grpc { head, body } => (head, body.as_slice(), usize::MAX),
+            // Without a length: messages are how gRPC tells where a body ends.
+            Kind::Grpc { head, body } => {
+                Question { head, body, framing: BodyFraming::Chunked, keep: usize::MAX, goes_on: grpc::goes_on }
+            }
             Kind::Tcp(_) | Kind::Udp(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         let answer = match &mut link {
-            Link::Plain(io) => ask(io, head, body, keep, limits, &worker.buffers).await?,
+            Link::Plain(io) => ask(io, &question, limits, &worker.buffers).await?,
             Link::Http2 { send, .. } => {
                 let mut io = Io::Http2(Box::new(h2::Stream::to_upstream(send.clone(), None)));
-                ask(&mut io, head, body, keep, limits, &worker.buffers).await?
+                ask(&mut io, &question, limits, &worker.buffers).await?
             }
         };
         let goes_on = answer.persistent || matches!(link, Link::Http2 { .. });
         self.link = goes_on.then_some(link);
-        self.status = answer.head.status();
         Ok(match &self.kind {
-            Kind::Http { check, .. } => self.judge_http(check, &answer, counts),
+            Kind::Http { check, .. } => {
+                self.status = answer.head.status();
+                self.judge_http(check, &answer, counts)
+            }
             Kind::Grpc { .. } | Kind::Tcp(_) | Kind::Udp(_) => grpc::judge(&answer),
         })
     }
 
     fn judge_http(&self, check: &HttpCheck, answer: &Answer, counts: &Counts) -> Outcome {
         let status = answer.head.status();
-        let retriable = check.retriable.iter().any(|range| range.contains(status));
-        let expected = check.expected.iter().any(|range| range.contains(status));
-        if !expected || !contains_in_order(&answer.body, &check.receive) {
-            return Outcome::Refused { retriable };
+        let excluded = answer.head.fields.get_name(b"x-envoy-immediate-health-check-fail").is_some();
+        if !contains_in_order(&answer.body, &check.receive) {
+            return Outcome::Refused { retriable: false, excluded };
+        }
+        if !check.expected.iter().any(|range| range.contains(status)) {
+            let retriable = check.retriable.iter().any(|range| range.contains(status));
+            return Outcome::Refused { retriable, excluded };
         }
         if let Some(Some(test)) = self.plan.check_services.get(self.index) {
             counts.verified();
             if !test.holds_for_answer(&answer.head) {
-                return Outcome::Refused { retriable: false };
+                return Outcome::REFUSED;
             }
         }
         Outcome::Healthy { degraded: answer.head.fields.get_name(b"x-envoy-degraded").is_some() }
@@ -218,7 +242,7 @@ impl Probe {
             received.extend_from_slice(room.get(..count).unwrap_or_default());
         };
         self.link = Some(Link::Plain(io));
-        Ok(if is_healthy { Outcome::Healthy { degraded: false } } else { Outcome::Refused { retriable: false } })
+        Ok(if is_healthy { Outcome::Healthy { degraded: false } } else { Outcome::REFUSED })
     }
 
     async fn open_tcp(&self, talk: &Talk, cluster: &Cluster, worker: &Worker) -> io::Result<Io> {
@@ -250,10 +274,12 @@ impl Probe {
         let own = check.map(|check| check.alpn.as_slice()).unwrap_or_default();
         let own: Vec<&[u8]> = own.iter().map(String::as_bytes).collect();
         let alpn = if own.is_empty() { cluster::alpn(protocol) } else { Some(own.as_slice()) };
-        let transport = match check.and_then(|check| check.transport_by.as_deref()) {
-            Some(said) => {
-                cluster.count_transport(&self.endpoint, Some(said), worker);
-                self.plan.transport_by(&self.endpoint, Some(said))
+        let transport = match check {
+            Some(check) => {
+                if let Some(said) = check.transport_by.as_deref() {
+                    cluster.count_transport(&self.endpoint, Some(said), worker);
+                }
+                transport(&self.plan, check, &self.endpoint)
             }
             None => self.plan.transport_for(&self.endpoint),
         };
@@ -303,6 +329,14 @@ fn is_quiet(io: &mut Io) -> bool {
     io.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
+/// How the host is reached by this check.
+fn transport<'p>(plan: &'p ClusterPlan, check: &HealthCheck, endpoint: &Endpoint) -> &'p Transport {
+    match check.transport_by.as_deref() {
+        Some(said) => plan.transport_by(endpoint, Some(said)),
+        None => plan.transport_for(endpoint),
+    }
+}
+
 fn address(endpoint: &Endpoint, own: Option<&EndpointCheck>) -> Address {
     let address = own.and_then(|own| own.address.as_ref()).unwrap_or(&endpoint.address);
     let port = own.and_then(|own| own.port).or(match (own.and_then(|own| own.address.as_ref()), &endpoint.address) {
@@ -315,28 +349,23 @@ fn address(endpoint: &Endpoint, own: Option<&EndpointCheck>) -> Address {
     }
 }
 
-fn http_head(check: &HttpCheck, host: &str, agent: &str, now: SystemTime) -> RequestHead {
-    let mut head = RequestHead::new();
-    begin(&mut head, &check.method, host, &check.path, agent);
+fn http_head(check: &HttpCheck, mut head: RequestHead, now: SystemTime) -> RequestHead {
+    let _ = head.set_method(check.method.as_bytes());
+    let _ = head.set_path(check.path.as_bytes());
     edit(&check.headers, &mut head, now);
     head
 }
 
-fn grpc_head(check: &GrpcCheck, host: &str, agent: &str, now: SystemTime) -> RequestHead {
-    let mut head = RequestHead::new();
-    begin(&mut head, "POST", host, "/grpc.health.v1.Health/Check", agent);
-    let _ = head.fields.set(HeaderId::ContentType, b"application/grpc");
+fn grpc_head(check: &GrpcCheck, mut head: RequestHead, timeout: Duration, now: SystemTime) -> RequestHead {
+    let _ = head.set_method(b"POST");
+    let _ = head.set_path(b"/grpc.health.v1.Health/Check");
+    let _ = head.fields.set(HeaderId::ContentType, framing::CONTENT_TYPE);
     let _ = head.fields.set(HeaderId::Te, b"trailers");
     edit(&check.metadata, &mut head, now);
+    let mut value = Vec::new();
+    framing::write_timeout(timeout, &mut value);
+    let _ = head.fields.set(HeaderId::GrpcTimeout, &value);
     head
-}
-
-/// What cannot be written into a head was refused with the configuration.
-fn begin(head: &mut RequestHead, method: &str, host: &str, path: &str, agent: &str) {
-    let _ = head.set_method(method.as_bytes());
-    let _ = head.set_authority(host.as_bytes());
-    let _ = head.set_path(path.as_bytes());
-    let _ = head.fields.set(HeaderId::UserAgent, agent.as_bytes());
 }
 
 /// Formats have no stream to tell of: what they ask for is absent.

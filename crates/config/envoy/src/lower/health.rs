@@ -186,6 +186,16 @@ fn http(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpCheck> {
     if !body.is_empty() && matches!(method.as_str(), "GET" | "HEAD" | "DELETE" | "TRACE" | "METHOD_UNSPECIFIED") {
         cx.error(at, "send", "invalid-method", format!("a check with a body needs `method: POST`, not {method}"));
     }
+    let receive = payloads(cx, at, "receive");
+    let look_at = at.u64_wrapper("response_buffer_size").unwrap_or(LOOK_AT);
+    let wanted: usize = receive.iter().map(Vec::len).sum();
+    if look_at != 0 && wanted as u64 > look_at {
+        let message = format!("{wanted} bytes cannot be found in the {look_at} of an answer that are looked at");
+        let diagnostic = at
+            .diagnostic(Severity::Error, "invalid-payload", message)
+            .help("raise `response_buffer_size`; 0 looks at the whole body");
+        cx.push(diagnostic);
+    }
     Some(HttpCheck {
         host: at.str("host").to_owned(),
         path: at.str("path").to_owned(),
@@ -194,8 +204,8 @@ fn http(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpCheck> {
         headers: headers::request_edits(cx, at),
         expected: if expected.is_empty() { vec![StatusRange { start: 200, end: 201 }] } else { expected },
         retriable: ranges(cx, at, "retriable_statuses"),
-        receive: payloads(cx, at, "receive"),
-        look_at: at.u64_wrapper("response_buffer_size").unwrap_or(LOOK_AT),
+        receive,
+        look_at,
         service,
         http2,
     })
