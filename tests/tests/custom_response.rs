@@ -111,12 +111,12 @@ fn answers_take_the_place_of_others_by_status_and_headers() {
             ),
         ]),
     )])
-    .host(json!({"response_headers_to_add": [header("x-host", "h")]}))
+    .host(json!({"response_headers_to_add": [header("x-host", "%RESPONSE_CODE%")]}))
     .start_before(origin());
     let denied = site.get("/401", "");
     assert_eq!(shown(&denied), (499, "{\"message\":\"not allowed\",\"status\":401}\n"));
     assert_eq!((denied.header("content-type"), denied.header("foo")), ("text/plain", "bar"));
-    assert_eq!((denied.header("x-path"), denied.header("x-host")), ("/401", "h"));
+    assert_eq!((denied.header("x-path"), denied.header("x-host")), ("/401", "401"));
     assert!(!denied.headers.contains("x-origin") && !denied.headers.contains("x-envoy-upstream-service-time"));
     assert_eq!(shown(&site.get("/402", "")), (402, "was 402 O []"));
     assert_eq!(shown(&site.get("/404", "accept: plain\r\n")), (404, "origin"));

@@ -1,7 +1,9 @@
 //! Redirects of upstreams that the proxy follows itself.
 
 use postrider_tests::h2_client::{H2Client, request};
-use postrider_tests::kit::{Config, Origin, Proxy, Response};
+use postrider_tests::kit::config::file_access_log;
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Config, Origin, Proxy, Response, TempDir, wait_until};
 use postrider_tests::{ask, envoy};
 use serde_json::{Value, json};
 
@@ -123,6 +125,38 @@ fn a_body_follows_unless_the_redirect_asks_for_a_get() {
         let seen = set.target.requests().pop().unwrap();
         assert_eq!((seen.method.as_str(), seen.body.as_slice()), (method, followed.as_bytes()), "{code}");
     }
+}
+
+#[test]
+fn bytes_before_a_redirect_count_for_the_request_that_follows_it() {
+    let (origin, target) = (redirecting(), Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"));
+    let directory = TempDir::new();
+    let path = directory.path().join("log");
+    let format = "%RESPONSE_CODE% %BYTES_RECEIVED% %DOWNSTREAM_WIRE_BYTES_RECEIVED%\n";
+    let log = file_access_log(&path, json!({"log_format": {"text_format_source": {"inline_string": format}}}));
+    let policy = json!({"redirect_response_codes": [302, 303]});
+    let config = Config::routes(json!([
+        {"match": {"prefix": "/target"}, "route": {"cluster": "target"}},
+        {"match": {"prefix": "/red"}, "route": {"cluster": "origin", "internal_redirect_policy": policy}},
+    ]))
+    .cluster("origin", &[origin.address])
+    .cluster("target", &[target.address])
+    .overlay_filter("http", json!({"access_log": [log]}));
+    let launch = Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]);
+    let proxy = Proxy::start_with(&config, launch);
+    let asked = |code: &str| {
+        let fields = format!("x-loc: http://o/target\r\nx-code: {code}\r\ncontent-length: 5\r\nconnection: close");
+        format!("POST /red HTTP/1.1\r\nhost: test\r\n{fields}\r\n\r\nhello")
+    };
+    for code in ["302", "303"] {
+        assert_eq!(proxy.exchange(asked(code)).text(), "ok", "{code}");
+    }
+    let wire = asked("302").len();
+    // The body was sent once, and read once more where it follows.
+    let wanted = format!("302 5 {wire}\n200 10 {wire}\n303 5 {wire}\n200 5 {wire}\n");
+    let logged = || std::fs::read_to_string(&path).unwrap_or_default();
+    wait_until("the log", || logged().lines().count() == 4);
+    assert_eq!(logged(), wanted);
 }
 
 #[test]

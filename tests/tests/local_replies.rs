@@ -1,8 +1,8 @@
 //! Answers that the proxy makes itself: `local_reply_config`, bodies by format, and what routes add to them.
 
-use postrider_tests::ask;
-use postrider_tests::kit::config::file_access_log;
+use postrider_tests::kit::config::{extension, file_access_log};
 use postrider_tests::kit::{Config, Origin, Proxy, net::refusing_address, wait_until};
+use postrider_tests::{ask, site};
 use serde_json::{Value, json};
 
 fn add(key: &str, value: &str) -> Value {
@@ -165,4 +165,21 @@ fn access_logs_take_the_same_conditions() {
     proxy.get("/500");
     ask(&proxy, "GET", "test", "/200", "x-log: 1\r\n");
     wait_until("two lines", || std::fs::read_to_string(&path).is_ok_and(|text| text == "500\n200\n"));
+}
+
+#[test]
+fn a_filter_hears_the_status_that_a_reply_to_grpc_had_before_it_became_200() {
+    let edit = json!({"append": {"header": {"key": "x-status", "value": "%RESPONSE_CODE%"}}});
+    let filter = extension(
+        "envoy.filters.http.header_mutation",
+        "filters.http.header_mutation.v3.HeaderMutation",
+        json!({"mutations": {"response_mutations": [edit]}}),
+    );
+    let site = site::with([filter])
+        .routes(json!([{"match": {"prefix": "/"}, "direct_response": {"status": 404}}]))
+        .log("%RESPONSE_CODE%")
+        .start();
+    let answer = site.ask("POST", "/", "content-type: application/grpc\r\n");
+    assert_eq!((answer.status, answer.header("grpc-status"), answer.header("x-status")), (200, "12", "404"));
+    assert_eq!(site.logged(1), "200");
 }

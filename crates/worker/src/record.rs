@@ -51,11 +51,11 @@ impl Record {
         });
     }
 
-    /// A request of the connection is over: its bytes are those of the connection.
+    /// A request of the connection is over: its bytes are those of the connection, but for those that are `repeated`.
     #[cold]
-    pub(crate) fn add(&self, stream: &StreamInfo, protocol: Option<&'static str>) {
+    pub(crate) fn add(&self, stream: &StreamInfo, repeated: u64, protocol: Option<&'static str>) {
         self.note(|info| {
-            info.bytes_received += stream.request_head_bytes + stream.bytes_received;
+            info.bytes_received += (stream.request_head_bytes + stream.bytes_received).saturating_sub(repeated);
             info.bytes_sent += stream.response_head_bytes + stream.bytes_sent;
             if let Some(protocol) = protocol {
                 info.logged = Logged::OfListener(protocol);

@@ -284,7 +284,7 @@ impl Exchange {
     async fn serve(&mut self, connection: &mut Connection, http: &Http) {
         // Who is asking, and under which id.
         if self.redirected.is_some() {
-            self.recall_note();
+            self.recall_before(connection, http);
         } else if !self.identify(connection, http) {
             return;
         }
@@ -491,7 +491,7 @@ impl Exchange {
         }
         if let Some(record) = &connection.record {
             let protocol = self.refused.is_none().then(|| self.request.version().as_str());
-            record.add(&self.info, protocol);
+            record.add(&self.info, self.repeated_bytes(), protocol);
         }
     }
 

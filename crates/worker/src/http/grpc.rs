@@ -24,14 +24,13 @@ impl Exchange {
     }
 
     /// Makes of the prepared local reply what a gRPC client reads: trailers and nothing else, with status 200. Whoever
-    /// counts answers of the cluster goes on counting `status`.
+    /// counts answers of the cluster goes on counting `status`, and filters that ask for the status hear it until the reply is sent.
     #[cold]
     #[inline(never)]
     pub(super) fn reply_as_grpc(&mut self, status: u16, grpc_status: Option<Code>) {
         if self.host.is_some() {
             self.upstream_status.get_or_insert(status);
         }
-        self.info.status = 200;
         self.response.set_status(200);
         let is_json = self.response.fields.get(HeaderId::ContentType) == Some(b"application/json");
         let fields = &mut self.response.fields;

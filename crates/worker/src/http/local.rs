@@ -138,7 +138,9 @@ impl Exchange {
         if !details.is_empty() {
             self.info.details = details;
         }
-        self.info.status = status;
+        if self.info.status == 0 {
+            self.info.status = status;
+        }
         self.response.reply(status);
         self.reply_body.clear();
         self.reply_body.extend_from_slice(&body);
@@ -147,8 +149,10 @@ impl Exchange {
             let _ = self.response.fields.append_name(name.to_ascii_lowercase().as_bytes(), value);
         }
         if edited {
+            // What formats say of the status is that of the answer that came, where this one takes its place.
             self.edit_response_headers(connection);
         }
+        self.info.status = status;
         self.streaming = None;
         if std::mem::take(&mut self.info.streams_reply) && self.filters.is_some() {
             return self.begin_streaming(http);

@@ -21,7 +21,7 @@ pub(super) struct Marks {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+pub(super) struct Counts {
     received: u64,
     sent: u64,
 }
@@ -74,7 +74,7 @@ impl Exchange {
     #[cold]
     #[inline(never)]
     pub(super) fn meter_client(&mut self, connection: &Connection) {
-        let now = self.counts_of_client(connection).since(self.marks.client);
+        let now = self.client_meter(connection);
         let Some(meters) = &mut self.info.meters else { return };
         match &connection.io {
             Io::Http2(stream) => meters.downstream = stream.meter().unwrap_or_default(),
@@ -83,6 +83,18 @@ impl Exchange {
                 meters.downstream.sent.wire = now.sent;
             }
         }
+    }
+
+    /// What passed on the client's connection since the request began.
+    pub(super) fn client_meter(&self, connection: &Connection) -> Counts {
+        self.counts_of_client(connection).since(self.marks.client)
+    }
+
+    /// The request follows one with which so much passed on the client's connection; `again` bytes of it are read once more.
+    pub(super) fn continue_meters(&mut self, connection: &Connection, before: Counts, again: u64) {
+        let mut now = self.counts_of_client(connection);
+        now.received = now.received.wrapping_add(again);
+        self.marks.client = now.since(before);
     }
 
     /// A try begins on its connection.

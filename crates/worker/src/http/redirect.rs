@@ -21,6 +21,7 @@ use postrider_telemetry::stats::sets::{cluster as cluster_stat, http as stat};
 use super::Connection;
 use super::exchange::{Exchange, Pooling};
 use super::filters::Barred;
+use super::meters::Counts;
 use super::passage::{Hook, Side};
 use super::prepare::OfStream;
 use super::upside::Upside;
@@ -40,6 +41,18 @@ pub(super) struct Redirected {
     next: Option<Next>,
     /// What a filter that sent it on a detour says of it.
     note: Option<Rc<dyn Any>>,
+    before: Before,
+}
+
+/// What the client had sent and got by the time of the last redirect: to the one that follows it, all of that counts as its own,
+/// and what of a body is read again counts once more.
+#[derive(Default, Clone, Copy)]
+struct Before {
+    head: u64,
+    body: u64,
+    /// Bytes of the body that come again.
+    again: u64,
+    wire: Counts,
 }
 
 /// The request as the last redirect or detour wants it.
@@ -101,9 +114,20 @@ impl Exchange {
 
     /// What a filter noted for the request under way, which it sent on a detour.
     #[cold]
-    pub(super) fn recall_note(&mut self) {
-        let note = self.redirected.as_ref().and_then(|redirected| redirected.note.clone());
-        self.info.shared.extend(note);
+    pub(super) fn recall_before(&mut self, connection: &Connection, http: &Http) {
+        let Some(redirected) = &self.redirected else { return };
+        let Before { body, again, wire, .. } = redirected.before;
+        self.info.shared.extend(redirected.note.clone());
+        self.info.bytes_received += body;
+        if http.meters {
+            self.continue_meters(connection, wire, again);
+        }
+    }
+
+    /// How many of the bytes that count for this request the client did not send for it.
+    pub(super) fn repeated_bytes(&self) -> u64 {
+        let before = self.redirected.as_ref().map(|redirected| redirected.before);
+        before.map_or(0, |Before { head, body, again, .. }| head + body + again)
     }
 
     /// Whether the answer whose head came is followed; if so, all is ready for that.
@@ -222,9 +246,13 @@ impl Exchange {
             }
         }
         self.complete_filters(&worker.clock);
+        if http.meters {
+            self.meter_client(connection);
+        }
         if http.notes_ends.get() {
             self.note_end(connection, http);
         }
+        let wire = self.client_meter(connection);
         self.info.release();
         http.stats.gauge_dec(stat::DOWNSTREAM_RQ_ACTIVE);
         self.replying = false;
@@ -241,6 +269,11 @@ impl Exchange {
             true => BodyFraming::Length(body.len() as u64),
             false => BodyFraming::None,
         };
+        if let Some(redirected) = &mut self.redirected {
+            let again = if keeps_body { body.len() as u64 } else { 0 };
+            let (head, body) = (self.info.request_head_bytes, self.info.bytes_received);
+            redirected.before = Before { head, body, again, wire };
+        }
         if keeps_body && !body.is_empty() {
             let rest = connection.input.bytes().to_vec();
             connection.input.release(&worker.buffers);
