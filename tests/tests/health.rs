@@ -149,7 +149,10 @@ fn a_check_asks_as_it_is_told() {
         "path": "/hc?deep",
         "method": "POST",
         "send": {"text": "6869"},
-        "request_headers_to_add": [{"header": {"key": "x-check", "value": "yes"}}],
+        "request_headers_to_add": [
+            {"header": {"key": "x-check", "value": "yes"}},
+            {"header": {"key": "x-host", "value": "%UPSTREAM_HOST%"}},
+        ],
         "request_headers_to_remove": ["user-agent"],
     });
     let _proxy = Proxy::start(&config(&[service.origin.address], http(fields)));
@@ -161,6 +164,7 @@ fn a_check_asks_as_it_is_told() {
         (request.header("host"), request.header("x-check"), request.header("user-agent")),
         ("health.test", "yes", "")
     );
+    assert_eq!(request.header("x-host"), service.origin.address.to_string());
     assert_eq!(request.body, b"hi");
     assert_eq!(service.origin.malformed(), Vec::<String>::new());
 }

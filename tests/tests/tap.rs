@@ -444,3 +444,19 @@ fn requests_that_chance_leaves_out_are_counted() {
     assert_eq!(site.proxy.stats().value(TAPPED), 0);
     assert_eq!(files.paths(), Vec::<PathBuf>::new());
 }
+
+#[test]
+fn a_tap_that_goes_to_files_lasts_until_whoever_asked_for_it_goes() {
+    let files = Files::new();
+    let site = site::with([waiting()]).start_before(origin());
+    let tap = json!({"match": any(), "output_config": {"sinks": [files.sink("JSON_BODY_AS_STRING")]}});
+    let tap = Tap::open(&site, &tap);
+    assert_eq!(post(&site, "/200", "", "kept"), 200);
+    assert_eq!(files.trace()["http_buffered_trace"]["request"]["body"]["as_string"], "kept");
+    drop(tap);
+    wait_until("the tap is over", || {
+        let before = site.stat(TAPPED);
+        assert_eq!(post(&site, "/200", "", "later"), 200);
+        site.stat(TAPPED) == before
+    });
+}

@@ -157,9 +157,10 @@ async fn watch(worker: Rc<Worker>, cluster: Weak<Cluster>, of_host: OfHost) {
     let Some((plan, of_cluster)) = cluster.upgrade().map(|cluster| (cluster.plan.clone(), cluster)) else { return };
     let Some(check) = plan.model.health.checks.get(of_host.index) else { return };
     let counts = Counts::of(&of_cluster, check, &worker);
-    drop(of_cluster);
     let mut state = Checked::default();
-    let mut probe = Probe::new(&plan, (of_host.index, check), &of_host.host.endpoint, worker.clock.wall_now());
+    let of = (of_host.index, check);
+    let mut probe = Probe::new(&plan, of, &of_host.host.endpoint, &of_cluster, worker.clock.wall_now());
+    drop(of_cluster);
     tokio::time::sleep(draw(check.intervals.initial_jitter, &worker.random)).await;
     loop {
         let wait = {

@@ -75,8 +75,10 @@ impl Probe {
         plan: &Arc<ClusterPlan>,
         (index, check): (usize, &HealthCheck),
         endpoint: &Arc<Endpoint>,
+        cluster: &Cluster,
         now: SystemTime,
     ) -> Probe {
+        let edits = |edits: &HeaderEdits, head: &mut RequestHead| edit(edits, head, endpoint, cluster, now);
         let own = endpoint.check.as_deref();
         let host = |configured: &str| {
             let own = own.map(|own| own.hostname.as_str()).filter(|name| !name.is_empty());
@@ -96,11 +98,11 @@ impl Probe {
         };
         let kind = match &check.kind {
             CheckKind::Http(http) => {
-                let head = http_head(http, begun(&host(&http.host), http.http2), now);
+                let head = http_head(http, begun(&host(&http.host), http.http2), edits);
                 Kind::Http { head, check: http.clone() }
             }
             CheckKind::Grpc(grpc) => Kind::Grpc {
-                head: grpc_head(grpc, begun(&host(&grpc.authority), true), check.timeout, now),
+                head: grpc_head(grpc, begun(&host(&grpc.authority), true), check.timeout, edits),
                 body: grpc::body(&grpc.service),
             },
             CheckKind::Tcp(tcp) => Kind::Tcp(Talk::of_bytes(tcp)),
@@ -349,28 +351,34 @@ fn address(endpoint: &Endpoint, own: Option<&EndpointCheck>) -> Address {
     }
 }
 
-fn http_head(check: &HttpCheck, mut head: RequestHead, now: SystemTime) -> RequestHead {
+fn http_head(check: &HttpCheck, mut head: RequestHead, edits: impl Fn(&HeaderEdits, &mut RequestHead)) -> RequestHead {
     let _ = head.set_method(check.method.as_bytes());
     let _ = head.set_path(check.path.as_bytes());
-    edit(&check.headers, &mut head, now);
+    edits(&check.headers, &mut head);
     head
 }
 
-fn grpc_head(check: &GrpcCheck, mut head: RequestHead, timeout: Duration, now: SystemTime) -> RequestHead {
+fn grpc_head(
+    check: &GrpcCheck,
+    mut head: RequestHead,
+    timeout: Duration,
+    edits: impl Fn(&HeaderEdits, &mut RequestHead),
+) -> RequestHead {
     let _ = head.set_method(b"POST");
     let _ = head.set_path(b"/grpc.health.v1.Health/Check");
     let _ = head.fields.set(HeaderId::ContentType, framing::CONTENT_TYPE);
     let _ = head.fields.set(HeaderId::Te, b"trailers");
-    edit(&check.metadata, &mut head, now);
+    edits(&check.metadata, &mut head);
     let mut value = Vec::new();
     framing::write_timeout(timeout, &mut value);
     let _ = head.fields.set(HeaderId::GrpcTimeout, &value);
     head
 }
 
-/// Formats have no stream to tell of: what they ask for is absent.
-fn edit(edits: &HeaderEdits, head: &mut RequestHead, now: SystemTime) {
-    let info = StreamInfo::new(Moment::default(), now);
+/// Formats have no stream to tell of, but the host that is asked: what else they ask for is absent.
+fn edit(edits: &HeaderEdits, head: &mut RequestHead, endpoint: &Endpoint, cluster: &Cluster, now: SystemTime) {
+    let mut info = StreamInfo::new(Moment::default(), now);
+    info.upstream_remote = Some(endpoint.address.to_string().into());
     let mut values = evaluate_edits(
         edits,
         &Formats {
@@ -383,7 +391,7 @@ fn edit(edits: &HeaderEdits, head: &mut RequestHead, now: SystemTime) {
             reply_body: &[],
             http: true,
             now,
-            upstream: OfUpstream::default(),
+            upstream: OfUpstream { cluster: Some(cluster), ..OfUpstream::default() },
         },
     );
     apply_edits(edits, &mut head.fields, &mut values);

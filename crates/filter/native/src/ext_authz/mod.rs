@@ -101,8 +101,6 @@ postrider_telemetry::stat_set! {
         IGNORED_DYNAMIC_METADATA = "ignored_dynamic_metadata",
         INVALID = "invalid",
         OK = "ok",
-    }
-    lazy_counters {
         RESPONSE_HEADER_LIMITS_REACHED = "response_header_limits_reached",
         SHADOW_DENIED = "shadow_denied",
         SHADOW_ERROR = "shadow_error",
