@@ -55,6 +55,8 @@ pub(crate) struct Contents {
     pub(crate) uses_connection: bool,
     /// What it wants of whoever is not the proxy: its libraries, and the system's.
     pub(crate) wanted: Vec<CString>,
+    /// Code of its own runs while it is loaded: constructors.
+    pub(crate) runs_at_once: bool,
 }
 
 impl Contents {
@@ -81,6 +83,7 @@ pub(crate) fn check(content: &[u8]) -> Result<Contents, String> {
             stays_in_hooks: stays_in_hooks(&file),
             uses_connection: wants(&file, |name| OF_CONNECTIONS.contains(&name) || BY_OTHERS.contains(&name)),
             wanted: of_others(&file),
+            runs_at_once: runs_at_once(&file),
         });
     }
     Err(format!("the module needs functions that this proxy does not have: {}", unknown.join(", ")))
@@ -102,6 +105,12 @@ fn of_others(file: &object::File<'_>) -> Vec<CString> {
     wanted.sort_unstable();
     wanted.dedup();
     wanted
+}
+
+/// One function is a compiler's own, which calls nothing that could be missing.
+fn runs_at_once(file: &object::File<'_>) -> bool {
+    const POINTER_BYTES: u64 = 8;
+    file.section_by_name(".init_array").is_some_and(|section| section.size() > POINTER_BYTES)
 }
 
 /// The functions for HTTP filters that do nothing.
@@ -279,6 +288,12 @@ mod tests {
         };
         assert_eq!(wanted(""), ["other"]);
         assert_eq!(wanted("void *g(void) { return dlopen(\"more\", 1); }"), [""; 0], "it brings the rest itself");
+    }
+
+    #[test]
+    fn a_module_with_a_constructor_runs_at_once() {
+        assert!(!built("int f(void) { return 1; }").runs_at_once);
+        assert!(built("int f(void); __attribute__((constructor)) void g(void) { f(); }").runs_at_once);
     }
 
     #[test]

@@ -120,8 +120,11 @@ impl Library {
             library.find_wanted()?;
             return Ok(library);
         }
-        // SAFETY: a text that ends. That the module's constructors do no harm is for whoever configured it to know.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
+        let handle = match contents.runs_at_once && !contents.wanted.is_empty() {
+            true => open_whole(&name, flags, source, &contents)?,
+            // SAFETY: a text that ends. That the module's constructors do no harm is for whoever configured it to know.
+            false => unsafe { libc::dlopen(name.as_ptr(), flags) },
+        };
         if handle.is_null() {
             return Err(last_error());
         }
@@ -192,6 +195,28 @@ impl Drop for Library {
     fn drop(&mut self) {
         // SAFETY: whoever has pointers into the module keeps the library.
         unsafe { libc::dlclose(self.handle) };
+    }
+}
+
+/// Opens a module whose constructors run inside of the loader, where a function that is missing would end the process before
+/// [`Library::find_wanted`] could tell: the loader is to find all of them first. It names one only. What the module's libraries
+/// lack, and may never call, keeps it from nothing.
+fn open_whole(name: &CStr, flags: i32, source: &str, contents: &Contents) -> Result<*mut c_void, String> {
+    let at_once = flags & !libc::RTLD_LAZY | libc::RTLD_NOW;
+    // SAFETY: as where modules without constructors are opened.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), at_once) };
+    if !handle.is_null() {
+        return Ok(handle);
+    }
+    let error = last_error();
+    let is_in_error = |wanted: &CString| error.split([' ', ',', ':']).any(|word| word.as_bytes() == wanted.as_bytes());
+    match contents.wanted.iter().find(|wanted| is_in_error(wanted)) {
+        Some(missing) => Err(format!(
+            "{source}: the module needs a function, maybe others, that none of its libraries has: {}",
+            missing.to_string_lossy()
+        )),
+        // SAFETY: as above.
+        None => Ok(unsafe { libc::dlopen(name.as_ptr(), flags) }),
     }
 }
 
@@ -286,6 +311,25 @@ mod tests {
             let told = "the module needs functions that none of its libraries has: another_unknown, one_unknown";
             assert_eq!(error, format!("{}: {told}", alone.canonicalize().unwrap().display()));
         }
+        // It would end the process while it is loaded.
+        let constructor = "__attribute__((constructor)) static void begin(void) { f(1.0); }";
+        let early = built(&folder, "early", &format!("{source} {constructor}"), &["-lm"]);
+        let error = Library::at(&early, Options::default()).unwrap_err();
+        let told = "the module needs a function, maybe others, that none of its libraries has: ";
+        let begin = format!("{}: {told}", early.canonicalize().unwrap().display());
+        let named = error.strip_prefix(&begin).unwrap_or_else(|| panic!("{error}"));
+        assert!(matches!(named, "another_unknown" | "one_unknown"), "{error}");
+        // What a library of its own lacks and nobody calls is no reason.
+        built(
+            &folder,
+            "lacking",
+            "int nowhere(void); int one_unknown(void) { return 1; } int g(void) { return nowhere(); }
+            int another_unknown(void) { return 2; }",
+            &[],
+        );
+        let more = ["-L.", "-llacking", "-lm", "-Wl,-rpath,$ORIGIN", "-Wl,--allow-shlib-undefined"];
+        let lucky = built(&folder, "lucky", &format!("{source} {constructor}"), &more);
+        Library::at(&lucky, Options::default()).unwrap();
         // They may be in a library of its own.
         built(&folder, "brought", "int one_unknown(void) { return 1; } int another_unknown(void) { return 2; }", &[]);
         let whole = built(&folder, "whole", source, &["-L.", "-lbrought", "-lm", "-Wl,-rpath,$ORIGIN"]);
