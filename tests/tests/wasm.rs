@@ -170,6 +170,28 @@ fn a_trap_answers_503_and_then_the_policy_decides() {
 }
 
 #[test]
+fn an_answer_that_a_trap_breaks_off_is_no_empty_one() {
+    // It comes with its head at once: the head passed the module, and has not left when the module traps at the body.
+    let functions = r#"(func (export "proxy_on_response_body") (param i32 i32 i32) (result i32) (unreachable))"#;
+    let origin = Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\nx-head: yes\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n");
+            // It waits for the proxy to go.
+            connection.request();
+        }
+    });
+    let site = site::with([filter(&module("0_2_1", functions), json!({}))]).start_before(origin);
+    let mut client = site.proxy.client();
+    client.send(get("/"));
+    let head = client.response_head("GET").unwrap();
+    assert_eq!((head.status, head.header("x-head")), (200, "yes"));
+    let mut came = Vec::new();
+    assert!(client.body(&head, &mut |piece| came.extend_from_slice(piece)).is_err(), "it must not pass for whole");
+    assert_eq!(came, b"");
+    assert!(site.logged(1).ends_with(" wasm_fail_stream"));
+}
+
+#[test]
 fn a_machine_is_made_again_where_that_is_wanted() {
     let filter = filter(&module("0_2_0", TRAPS), json!({"failure_policy": "FAIL_RELOAD"}));
     let site = site::with([filter]).start();

@@ -376,6 +376,10 @@ impl Exchange {
             }
             End::Broken => {
                 self.replying = false;
+                if self.answered {
+                    // A client that got part of an answer knows that there was one: what filters let go on still leaves.
+                    self.down.move_to(&mut connection.out);
+                }
                 http.stats.inc(sets::http::RQ_RESET_AFTER_DOWNSTREAM_RESPONSE_STARTED);
                 http.stats.inc(sets::http::DOWNSTREAM_RQ_TX_RESET);
             }
