@@ -216,6 +216,23 @@ fn upstream_script(at_router: bool) -> Plan {
 }
 
 #[test]
+fn an_answer_in_pieces_that_the_upstream_side_breaks_off_does_not_pass_for_whole() {
+    for script in [
+        "qh events 2; qh answer 3; event1 head 0 :status=200; event1 data 0 first; event2 reset 0",
+        "qh events 2; qh answer 3; event1 head 0 :status=200; event1 data 0 first; event2 respond 500 failed sorry",
+    ] {
+        let site = upstream_script(false).start();
+        let mut client = site.proxy.client();
+        client.send(format!("GET / HTTP/1.1\r\nhost: test\r\nx-do: {script}\r\n\r\n"));
+        let answer = client.response("GET");
+        assert!(
+            answer.as_ref().is_err() || answer.as_ref().is_ok_and(|answer| answer.status >= 500),
+            "{script}: {answer:?}"
+        );
+    }
+}
+
+#[test]
 fn a_module_stands_between_the_router_and_the_host() {
     for at_router in [false, true] {
         let site = upstream_script(at_router).start();

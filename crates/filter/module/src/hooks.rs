@@ -453,8 +453,8 @@ impl Instance {
         }
         let reply = match self.reply.borrow_mut().take() {
             None if !self.cut_off.get() => return None,
-            // An answer in pieces that began is cut off behind what there is of it.
-            Some(reply) if !self.cut_off.get() || self.has_pieces() => reply,
+            // An answer in pieces that began is cut off behind what there is of it; where answers are given whole, it is none.
+            Some(reply) if !self.cut_off.get() || self.has_pieces() && !self.place.is_upstream => reply,
             _ => Box::default(),
         };
         Some(self.give_reply(reply, stream))
@@ -554,7 +554,12 @@ fn give_piece(instance: &Instance, stream: &mut Stream<'_>) -> Flow {
     } else if instance.cut_off.get() {
         // What came before leaves first.
         parts = !std::mem::replace(&mut pieces.is_parting, true);
-        if parts { Flow::Wait } else { Flow::Respond(Box::default()) }
+        let details = pieces.broken_off_as.clone();
+        if parts {
+            Flow::Wait
+        } else {
+            Flow::Respond(Box::new(LocalReply { status: 0, details, ..LocalReply::default() }))
+        }
     } else {
         Flow::Wait
     };

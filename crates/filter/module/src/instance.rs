@@ -3,6 +3,7 @@
 //! A module calls these functions from within its hooks, so everything here is shared and changes in place. The messages
 //! are there while a hook runs and at no other time: a function that needs them answers that there are none.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ptr;
@@ -94,6 +95,8 @@ pub(crate) struct Pieces {
     pub(crate) told: bool,
     /// It is to be cut off when what there is of it had its chance to leave.
     pub(crate) is_parting: bool,
+    /// What logs say of one that was cut off by another answer.
+    pub(crate) broken_off_as: Cow<'static, str>,
 }
 
 /// How others on this worker reach a stream: it outlives the stream.

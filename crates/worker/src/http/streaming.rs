@@ -18,7 +18,7 @@ impl Exchange {
     pub(super) fn begin_streaming(&mut self, http: &Http) {
         self.return_request_id(http);
         self.response_trailers.clear();
-        let bodiless = self.request.method() == Method::Head || is_bodiless(self.response.status());
+        let bodiless = self.is_bodiless_answer();
         self.response_pass.replace(&[], bodiless);
         self.response_pass.begin(false, bodiless);
         self.streaming = Some(None);
@@ -32,6 +32,11 @@ impl Exchange {
         match standing {
             Standing::Paused => Some(false),
             Standing::Piece => {
+                if self.is_bodiless_answer() {
+                    // Behind such a head, its client would take the bytes for the next answer (RFC 9112 section 6.3).
+                    self.response_pass.delivered();
+                    return None;
+                }
                 let piece = self.response_pass.held.bytes();
                 let count = piece.len() as u64;
                 match &mut self.streaming {
@@ -58,6 +63,10 @@ impl Exchange {
         }
     }
 
+    fn is_bodiless_answer(&self) -> bool {
+        self.request.method() == Method::Head || is_bodiless(self.response.status())
+    }
+
     /// The filter gave more or less than it said: the client must not take that for a whole answer.
     fn break_off(&mut self, connection: &mut Connection, http: &Http) -> bool {
         self.fail(Flags::LOCAL_RESET, "streamed_length_differs");
@@ -73,7 +82,7 @@ impl Exchange {
         self.swallow_body(connection);
         let version = self.request.version();
         let said = content_length(&self.response.fields).ok().flatten();
-        let to = match (is_bodiless(self.response.status()) || self.request.method() == Method::Head, said) {
+        let to = match (self.is_bodiless_answer(), said) {
             (true, _) => BodyFraming::None,
             (false, Some(length)) => BodyFraming::Length(length),
             (false, None) => streamed_for(version),

@@ -1,5 +1,7 @@
 //! Answers that a module gives itself, at once or in pieces.
 
+use std::borrow::Cow;
+
 use postrider_filter_api::LocalReply;
 use postrider_http::{HeaderName, grpc, is_field_value};
 
@@ -21,10 +23,13 @@ pub(super) unsafe fn send(
     let Some(instance) = (unsafe { instance(handle) }) else { return };
     // SAFETY: as above.
     let (headers, body, details) = unsafe { (items(headers, count), body.bytes(), details.bytes()) };
-    let details = match details.is_empty() {
+    let details: Cow<'static, str> = match details.is_empty() {
         true => "dynamic_module".into(),
         false => String::from_utf8_lossy(details).into_owned().into(),
     };
+    if instance.replied.get() {
+        return break_off(instance, details);
+    }
     let mut reply = LocalReply {
         status: u16::try_from(status).ok().filter(|status| (200..=599).contains(status)).unwrap_or(500),
         // As in Envoy, whatever the status is.
@@ -36,6 +41,21 @@ pub(super) unsafe fn send(
     // SAFETY: as above.
     unsafe { take(&mut reply, headers) };
     give(instance, Box::new(reply));
+}
+
+/// An answer behind the beginning of one in pieces: as in Envoy, the client is to see that the first one is not whole. One that is
+/// complete stays.
+#[cold]
+fn break_off(instance: &Instance, details: Cow<'static, str>) {
+    let breaks = change(instance, |pieces| {
+        pieces.broken_off_as = details;
+        true
+    });
+    if breaks {
+        instance.cut_off.set(true);
+        instance.acted.set(true);
+        instance.wake();
+    }
 }
 
 /// How much of an answer may wait where nothing else is said, before the module is told so.
@@ -114,7 +134,7 @@ unsafe fn take(reply: &mut LocalReply, headers: &[Header]) {
         let (name, value) = unsafe { header.parts() };
         let name = name.to_ascii_lowercase();
         if name == b":status" {
-            reply.status = status(value).unwrap_or(reply.status);
+            reply.status = status(value).unwrap_or(500);
         } else if HeaderName::new(&name).is_ok() && is_field_value(value) {
             let name = String::from_utf8_lossy(&name).into_owned();
             reply.headers.push((name.into(), value.to_vec().into()));
