@@ -112,7 +112,7 @@ impl Exchange {
         Barred::Detour
     }
 
-    /// What a filter noted for the request under way, which it sent on a detour.
+    /// What was before the request under way: what a filter noted that sent it on a detour, and bytes that count for it, too.
     #[cold]
     pub(super) fn recall_before(&mut self, connection: &Connection, http: &Http) {
         let Some(redirected) = &self.redirected else { return };
