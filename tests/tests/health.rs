@@ -258,10 +258,18 @@ fn a_host_that_fails_its_first_check_is_in_the_log_and_a_success_is_there_once()
     let service = Service::start("a", 500);
     let directory = TempDir::new();
     let path = directory.path().join("events");
+    let other = directory.path().join("other");
+    let sink = json!({
+        "name": "envoy.health_check.event_sink.file",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.health_check.event_sinks.file.v3.HealthCheckEventFileSink",
+            "event_log_path": other,
+        },
+    });
     let mut cluster = http(json!({}));
     config::overlay(
         &mut cluster["health_checks"][0],
-        json!({"event_log_path": path, "always_log_health_check_success": true}),
+        json!({"event_log_path": path, "event_logger": [sink], "always_log_health_check_success": true}),
     );
     let launch = Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]);
     let _proxy = Proxy::start_with(&config(&[service.origin.address], cluster), launch);
@@ -277,6 +285,9 @@ fn a_host_that_fails_its_first_check_is_in_the_log_and_a_success_is_there_once()
     );
     let failure = json!({"failure_type": "ACTIVE", "first_check": true, "http_status_code": 500});
     assert_eq!(events[0]["health_check_failure_event"], failure);
+    // Every log has every event.
+    wait_until("the other log", || kinds(&logged(&other)).len() >= 5);
+    assert_eq!(kinds(&logged(&other))[..5], kinds(&events)[..5]);
 }
 
 #[test]
@@ -412,6 +423,16 @@ fn an_endpoint_has_a_port_for_checks_or_none_at_all() {
     assert_eq!(stat(&proxy, "health_check.healthy"), 1);
     assert_eq!(checked.origin.requests()[0].header("host"), "own.test");
     assert_eq!(answering(&proxy), "a");
+    // An address of its own has its own port, unless a port is said beside it.
+    let (served, asked) = (serving.origin.address.port(), checked.origin.address.port());
+    for (at, port, healthy) in [(asked, None, 1), (served, None, 0), (served, Some(asked), 1), (asked, Some(served), 0)]
+    {
+        let mut cluster = http(json!({}));
+        let own = json!({"address": config::socket_address("127.0.0.1", at), "port_value": port.unwrap_or(0)});
+        config::overlay(&mut cluster, endpoint(own));
+        let proxy = Proxy::start(&config(&[], cluster));
+        assert_eq!(stat(&proxy, "health_check.healthy"), healthy, "{at} {port:?}");
+    }
     let mut cluster = http(json!({}));
     config::overlay(&mut cluster, endpoint(json!({"disable_active_health_check": true})));
     let proxy = Proxy::start(&config(&[], cluster));

@@ -52,7 +52,8 @@ pub struct HealthCheck {
     pub transport_by: Option<Arc<Metadata>>,
     /// What checks over HTTP and gRPC call themselves.
     pub user_agent: String,
-    pub event_log: Option<AccessLogSink>,
+    /// Where what happens to hosts is told.
+    pub event_logs: Vec<AccessLogSink>,
     pub logs_every_failure: bool,
     pub logs_every_success: bool,
 }

@@ -454,7 +454,7 @@ mod tests {
             alpn: Vec::new(),
             transport_by: None,
             user_agent: String::new(),
-            event_log: None,
+            event_logs: Vec::new(),
             logs_every_failure: false,
             logs_every_success: false,
         };

@@ -432,8 +432,7 @@ fn open(address: &Address, backlog: u32, options: &SocketOptions) -> io::Result<
 fn open_logs(plan: &Plan, writer: &LogWriter) -> Result<HashMap<postrider_model::AccessLogSink, LogFile>, ApplyError> {
     let mut files = HashMap::new();
     let checks = plan.snapshot.clusters.iter().flat_map(|cluster| &cluster.health.checks);
-    let sinks =
-        plan.access_logs().filter_map(AccessLog::sink).chain(checks.filter_map(|check| check.event_log.as_ref()));
+    let sinks = plan.access_logs().filter_map(AccessLog::sink).chain(checks.flat_map(|check| &check.event_logs));
     let outliers = plan.snapshot.clusters.iter().filter_map(|cluster| cluster.outliers.as_ref());
     let sinks = sinks.chain(outliers.filter_map(|outliers| outliers.event_log.as_ref()));
     for sink in sinks {

@@ -24,6 +24,7 @@ pub(super) struct Event<'c> {
 }
 
 /// What happened, in the order of the message's fields: some stand before the time, some behind it, one behind the place.
+#[derive(Clone, Copy)]
 enum Place {
     Early,
     Middle,
@@ -32,11 +33,14 @@ enum Place {
 
 impl Event<'_> {
     pub(super) fn log(&self, worker: &Worker, cluster: &Arc<str>, endpoint: &Endpoint) {
-        let Some(sink) = &self.check.event_log else { return };
-        let Some(buffer) = worker.log_buffer(sink) else { return };
+        if self.check.event_logs.is_empty() {
+            return;
+        }
         let changed = self.transition == Transition::Changed;
         let write = |place: Place, event: &str| {
-            buffer.borrow_mut().line(|out| self.write(worker, cluster, endpoint, (place, event), out));
+            for buffer in self.check.event_logs.iter().filter_map(|sink| worker.log_buffer(sink)) {
+                buffer.borrow_mut().line(|out| self.write(worker, cluster, endpoint, (place, event), out));
+            }
         };
         let first = self.first;
         if let Outcome::Healthy { degraded } = self.outcome {

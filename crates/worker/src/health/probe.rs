@@ -339,13 +339,10 @@ fn transport<'p>(plan: &'p ClusterPlan, check: &HealthCheck, endpoint: &Endpoint
     }
 }
 
+/// Where the host is asked: an address of its own has a port of its own, and `port` stands above both.
 fn address(endpoint: &Endpoint, own: Option<&EndpointCheck>) -> Address {
     let address = own.and_then(|own| own.address.as_ref()).unwrap_or(&endpoint.address);
-    let port = own.and_then(|own| own.port).or(match (own.and_then(|own| own.address.as_ref()), &endpoint.address) {
-        (Some(_), Address::Tcp(endpoint)) => Some(endpoint.port()),
-        _ => None,
-    });
-    match (address, port) {
+    match (address, own.and_then(|own| own.port)) {
         (Address::Tcp(address), Some(port)) => Address::Tcp(SocketAddr::new(address.ip(), port)),
         (address, _) => address.clone(),
     }

@@ -101,7 +101,7 @@ fn check(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HealthCheck> {
         alpn: alpn(at),
         transport_by: transport(at),
         user_agent: USER_AGENT.to_owned(),
-        event_log: event_log(cx, at),
+        event_logs: event_logs(cx, at),
         logs_every_failure: at.bool("always_log_health_check_failures"),
         logs_every_success: at.bool("always_log_health_check_success"),
         kind: kind?,
@@ -139,24 +139,19 @@ fn intervals(at: &Reader<'_>) -> CheckIntervals {
     }
 }
 
-/// The file of `event_log_path` or of the one event logger.
-fn event_log(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<AccessLogSink> {
-    let mut path = at.str("event_log_path");
-    for (index, logger) in at.list("event_logger").iter().enumerate() {
+/// The files of `event_log_path` and of the event loggers.
+fn event_logs(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<AccessLogSink> {
+    let mut paths = vec![at.str("event_log_path").to_owned()];
+    for logger in at.list("event_logger") {
         logger.str("name");
         let Some(any) = logger.any("typed_config") else { continue };
         match &any.reader {
-            Some(config) if any.type_name == FILE_SINK && index == 0 && path.is_empty() => {
-                path = config.str("event_log_path");
-            }
-            Some(config) if any.type_name == FILE_SINK => {
-                config.read_whole();
-                cx.refuse_value(at, "event_logger", "a second log of events");
-            }
-            _ => cx.refuse_extension(logger, "typed_config", &any),
+            Some(config) if any.type_name == FILE_SINK => paths.push(config.str("event_log_path").to_owned()),
+            _ => cx.refuse_extension(&logger, "typed_config", &any),
         }
     }
-    (!path.is_empty()).then(|| AccessLogSink::File(PathBuf::from(path)))
+    let files = paths.into_iter().filter(|path| !path.is_empty());
+    files.map(|path| AccessLogSink::File(PathBuf::from(path))).collect()
 }
 
 fn http(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpCheck> {
