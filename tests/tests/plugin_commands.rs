@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use postrider_tests::kit::proxy::{Launch, run};
 use postrider_tests::kit::{Origin, Proxy, TempDir};
 use postrider_tests::{get, postrider_only};
+use serde_json::json;
 
 #[test]
 fn a_plugin_that_is_no_script_is_refused_by_what_it_is() {
@@ -28,7 +29,7 @@ fn a_plugin_that_is_no_script_is_refused_by_what_it_is() {
     let go = directory.path().join("go.so");
     std::fs::write(&go, b"\x7fELF ... \xff Go buildinf: ...").unwrap();
     let tried = run(&["plugin", "run", go.to_str().unwrap()]);
-    assert!(tried.stderr.contains("a Go library") && tried.stderr.contains("validate"), "{}", tried.stderr);
+    assert!(tried.code == Some(1) && tried.stderr.contains("go.so"), "{}", tried.stderr);
 }
 
 /// Logs what it was configured with; edits a request's head and body, asks a service, answers for itself and traps, by the
@@ -172,6 +173,91 @@ fn a_native_module_is_tried_out_as_scripts_are() {
     );
     shows(&[module, "--rules", script, "-H", "x-do: qh answer 3"], 1, &["stuck: the request waits"]);
     shows(&[module, "--rules", r#"{"budget": {"cpu": "1s"}}"#], 1, &["keeps no budget"]);
+}
+
+#[test]
+fn a_go_library_is_tried_out_as_scripts_are() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    for sdk in ["sdk31", "sdk38"] {
+        let library = postrider_tests::golang::library(sdk);
+        let run_with = |plugin: &str, config: serde_json::Value, more: &[&str], code: i32, parts: &[&str]| {
+            let (rules, config) = (format!(r#"{{"plugin_name": "{plugin}"}}"#), config.to_string());
+            let first = [library.to_str().unwrap(), "--rules", &rules, "--config", &config];
+            shows(&[&first[..], more].concat(), code, parts);
+        };
+        let edits = |phases: serde_json::Value| {
+            json!({
+                "async": phases,
+                "decode_headers": [{"op": "set", "key": "x-new", "value": "fine"}],
+                "encode_headers": [{"op": "set", "key": "x-seen", "value": "yes"}],
+            })
+        };
+        let edited = ["  + x-new: fine\n", "  + x-seen: yes\n", "  request head ", "  response head "];
+        run_with("script", edits(json!([])), &[], 0, &edited);
+        // On goroutines, which are waited for.
+        run_with("script", edits(json!(["decode_headers", "encode_headers"])), &[], 0, &edited);
+        let bodies = ["--request", "POST /", "--body", "banana", "--response-body", "ana"];
+        run_with(
+            "body",
+            json!({"find": "a", "replace": "bb"}),
+            &bodies,
+            0,
+            &["    -> 9 bytes: \"bbbnbbnbb\"\n", "    -> 5 bytes: \"bbnbb\"\n", "  request body "],
+        );
+        let reply = json!([{"op": "reply", "code": 418, "body": "no", "details": "why"}]);
+        let answered = ["response: the plugin's own (", ":status: 418", "body of 2 bytes: \"no\""];
+        run_with("script", json!({"decode_headers": reply}), &[], 0, &answered);
+        let panic = json!([{"op": "panic", "value": "told to"}]);
+        for phases in [json!([]), json!(["decode_headers"])] {
+            let config = json!({"async": phases, "decode_headers": panic});
+            run_with("script", config, &[], 1, &["errors\n  panic: told to\n", "script.go:"]);
+        }
+        // It lets nothing go on before there is that file.
+        let never = directory.path().join("never");
+        let waits = json!({"async": ["decode_headers"], "decode_headers": [{"op": "hold", "value": never}]});
+        run_with("script", waits, &[], 1, &["stuck: the request waits"]);
+        run_with("nothing", json!({}), &[], 0, &["plugin nothing not found"]);
+    }
+    let library = postrider_tests::golang::library("sdk38");
+    let bounded = [library.to_str().unwrap(), "--rules", r#"{"budget": {"cpu": "1s"}}"#];
+    shows(&bounded, 1, &["Go code cannot be stopped or bounded from outside"]);
+}
+
+#[test]
+fn a_go_library_is_tested_as_scripts_are() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    let tests = r#"local test = require("postrider.test")
+test.plugin("LIBRARY")
+local function run(config, request)
+  return test.stream { request = request, config = config, rules = { plugin_name = "script" } }:run()
+end
+local set = { { op = "set", key = "x-new", value = "fine" } }
+for round = 1, 3 do
+  test.case("edits in round " .. round, function()
+    test.equal(run({ decode_headers = set }).request.headers["x-new"], "fine")
+    test.equal(run({ decode_headers = set, async = { "decode_headers" } }).request.headers["x-new"], "fine")
+  end)
+end
+test.case("what goroutines log is heard", function()
+  local log = { { op = "log", value = "said" }, { op = "get", key = "x-a", to = "x-b" } }
+  local result = run({ decode_headers = log, async = { "decode_headers" } }, { headers = { ["x-a"] = "1" } })
+  test.equal(result.request.headers["x-b"], "1,true")
+  test.equal({ result.logs[1].level, result.logs[1].text }, { "critical", "[http][script] said" })
+end)
+test.case("a panic is an error", function()
+  local result = run({ decode_headers = { { op = "panic", value = "told to" } } })
+  test.equal(result.errors, { "panic: told to" })
+end)
+"#;
+    let library = postrider_tests::golang::library("sdk38");
+    directory.write("script_test.lua", tests.replace("LIBRARY", library.to_str().unwrap()));
+    tests_show(directory.path(), 0, &["5 passed, 0 failed", "which lines ran is known of scripts only"]);
 }
 
 /// Runs the tests in a folder, which must end so and print these parts.

@@ -193,6 +193,17 @@ fn another_thread_lets_a_request_go_on() {
 }
 
 #[test]
+fn another_thread_is_waited_for_without_a_proxy() {
+    if !postrider_only() {
+        return;
+    }
+    let module = in_rust("everything");
+    let tried = run(&["plugin", "run", module.to_str().unwrap(), "--rules", r#"{"filter_name": "thread"}"#]);
+    assert_eq!(tried.code, Some(0), "{}{}", tried.stdout, tried.stderr);
+    assert!(tried.stdout.contains("  + x-scheduled: yes\n"), "{}", tried.stdout);
+}
+
+#[test]
 fn an_answer_comes_in_pieces_from_another_thread() {
     let site = with("everything", "pieces", "").start();
     let answer = site.get("/", "");

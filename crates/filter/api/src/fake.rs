@@ -54,8 +54,8 @@ pub struct FakeHost {
     /// No route takes any request.
     pub routeless: bool,
     pub node: Rc<Node>,
-    /// What other threads posted: run by [`FakeHost::run_posted`].
-    pub remote: (Remote, Jobs),
+    /// What other threads posted: run by [`FakeHost::run_posted`]. Hosts of one worker have one.
+    pub remote: Rc<(Remote, Jobs)>,
     /// What time it is. It stands still unless somebody gives another.
     pub clock: fn() -> (Moment, SystemTime),
 }
@@ -79,7 +79,7 @@ impl Default for FakeHost {
             fails_health: false,
             routeless: false,
             node: Rc::default(),
-            remote: Remote::new(),
+            remote: Rc::new(Remote::new()),
             clock,
         }
     }

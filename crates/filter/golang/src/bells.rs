@@ -11,6 +11,15 @@ pub(crate) enum Side {
     Response,
 }
 
+impl From<Side> for postrider_filter_trial::Side {
+    fn from(side: Side) -> postrider_filter_trial::Side {
+        match side {
+            Side::Request => postrider_filter_trial::Side::Request,
+            Side::Response => postrider_filter_trial::Side::Response,
+        }
+    }
+}
+
 impl Side {
     pub(crate) const BOTH: [Side; 2] = [Side::Request, Side::Response];
 }

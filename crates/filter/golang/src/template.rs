@@ -5,6 +5,7 @@ pub fn template(name: &str) -> Vec<(&'static str, String)> {
     let files = [
         ("go.mod", include_str!("template/go.mod.txt")),
         ("main.go", include_str!("template/main.go.txt")),
+        ("plugin_test.lua", include_str!("template/plugin_test.lua")),
         ("proxy.yaml", include_str!("template/proxy.yaml")),
         ("README.md", include_str!("template/README.md")),
     ];

@@ -1,6 +1,6 @@
 //! One request and its answer through one plugin.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postrider_filter_api::fake::{FakeHost, FakeStream};
 use postrider_filter_api::{Answer, Call, CallFailure, GrpcCall, GrpcStatus};
@@ -11,7 +11,7 @@ use postrider_telemetry::log::Level;
 
 use crate::observe::{Event, Watch};
 use crate::report::{CallMade, Change, Fault, LogLine, Report, Step};
-use crate::{Driver, Head, Loaded, Outcome, Request, Response, Side};
+use crate::{Driver, Head, Loaded, Outcome, Request, Response, Side, mailbox};
 
 /// Calls that one stream may make: a plugin that calls in a loop has an end.
 const MAX_CALLS: usize = 1000;
@@ -67,7 +67,8 @@ impl Loaded {
         exchange.response.fill(&mut FakeStream::new("GET", "/", &[])).map_err(one)?;
         let mut driver = self.driver(exchange.route_config.as_ref(), stream)?;
         let used = vec![0; exchange.canned.len()];
-        let mut run = Run { exchange, watch, host: &self.host, report: Report::default(), used };
+        let (host, patience) = (&*self.host, self.patience);
+        let mut run = Run { exchange, watch, host, patience, report: Report::default(), used };
         run.take(self.beginning.take());
 
         let before = Head::of_request(&driver.stream.request);
@@ -120,6 +121,8 @@ struct Run<'r> {
     watch: &'r Watch,
     /// The worker's.
     host: &'r FakeHost,
+    /// How long a message may wait for other threads.
+    patience: Duration,
     report: Report,
     /// How often each canned answer was given.
     used: Vec<usize>,
@@ -148,12 +151,15 @@ impl Run<'_> {
 
     /// Answers calls until the message has gone on.
     fn go_on(&mut self, driver: &mut Driver, side: Side, mut outcome: Outcome) -> Outcome {
+        let deadline = Instant::now() + self.patience;
         loop {
             self.collect();
             let answered = self.answer_calls(driver, side) | self.run_due();
             if outcome != Outcome::Paused {
                 return outcome;
             }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let answered = answered || mailbox::run_posted(&self.host.remote.1, left);
             if !answered || self.report.calls.len() >= MAX_CALLS {
                 self.report.stuck = Some(side);
                 return outcome;

@@ -18,6 +18,7 @@
 mod driver;
 mod exchange;
 mod loaded;
+mod mailbox;
 mod manifest;
 mod message;
 pub mod observe;

@@ -3,15 +3,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_filter_api::fake::{FakeHost, FakeStream};
 use postrider_filter_api::{ClusterHealth, ConfigError, Factory, Filter, Host, Place, Registry, ScopedConfigs};
 use postrider_model::Value;
 use postrider_telemetry::{Registry as Stats, WorkerStats};
 
-use crate::Driver;
 use crate::message::system_clock;
 use crate::observe::{Event, Watch};
+use crate::{Driver, mailbox};
 
 /// Where a route's configuration of a plugin stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Loaded {
     worker: WorkerStats,
     /// Of calls and timers that are the machine's own rather than a stream's.
     pub(crate) host: Rc<FakeHost>,
+    /// How long a message may wait for what other threads do.
+    pub(crate) patience: Duration,
     /// What was seen of the plugin before its first stream.
     pub(crate) beginning: RefCell<Vec<Event>>,
     /// Keeps the worker's plugin, and so its machine, from stream to stream.
@@ -58,16 +61,24 @@ impl Loaded {
         let worker = stats.worker(0);
         // Every cluster that is asked for has a host.
         let health = ClusterHealth { all: 1, available: 1, degraded: 0 };
-        let host = Rc::new(FakeHost { clock: system_clock, health, ..FakeHost::default() });
+        let host = Rc::new(FakeHost { clock: system_clock, health, remote: mailbox::here(), ..FakeHost::default() });
         let plain = factory.filter(&ScopedConfigs::default(), &place(&worker, &(host.clone() as Rc<dyn Host>)));
-        Ok(Loaded { factory, route, stats, worker, host, beginning: RefCell::new(watch.take()), _plain: plain })
+        let (patience, beginning) = (Duration::ZERO, RefCell::new(watch.take()));
+        Ok(Loaded { factory, route, stats, worker, host, patience, beginning, _plain: plain })
+    }
+
+    /// The same, of a plugin that has threads of its own: a message that waits may wait so long for them.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Loaded {
+        Loaded { patience, ..self }
     }
 
     /// The filter of a route with this configuration, on a stream.
     ///
     /// # Errors
     /// What is wrong with the configuration.
-    pub fn driver(&self, route_config: Option<&Value>, stream: FakeStream) -> Result<Driver, Vec<String>> {
+    pub fn driver(&self, route_config: Option<&Value>, mut stream: FakeStream) -> Result<Driver, Vec<String>> {
+        stream.host.remote = self.host.remote.clone();
         let mut configs = ScopedConfigs::default();
         if let Some(config) = route_config {
             let value = Value::Map(vec![(self.route.field.to_owned(), config.clone())]);

@@ -141,7 +141,7 @@ impl Report {
             out.push_str("log\n");
         }
         for line in &self.logs {
-            writeln!(out, "  {:<8} {}", line.level.name(), line.text)?;
+            writeln!(out, "  {:<8} {}", line.level.name(), line.text.replace('\n', "\n           "))?;
         }
         if !self.metadata.is_empty() {
             out.push_str("dynamic metadata\n");

@@ -25,9 +25,21 @@ enum Named {
 }
 
 pub fn run(arguments: &Arguments) -> Exit {
+    prepare_go();
     match &arguments.command {
         Named::New(arguments) => new::run(arguments),
         Named::Run(arguments) => run::run(arguments),
         Named::Test(arguments) => test::run(arguments),
+    }
+}
+
+/// Has Go libraries begin as they do in a proxy with one worker. That needs a process without other threads; the program may be
+/// started anew for it, before anything was printed.
+fn prepare_go() {
+    #[cfg(feature = "golang")]
+    {
+        postrider_filter_golang::settle_checks();
+        postrider_filter_golang::settle_workers(1);
+        postrider_filter_golang::at_start(true);
     }
 }

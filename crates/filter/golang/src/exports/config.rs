@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use postrider_filter_trial::observe::{self, Event};
 use postrider_telemetry::error;
 use postrider_telemetry::log::{self, Component, Level};
 
@@ -97,7 +98,9 @@ pub(super) unsafe extern "C" fn envoyGoFilterLog(level: u32, message: *const c_v
     };
     // SAFETY: Go code passes a text with its length.
     let said = || String::from_utf8_lossy(unsafe { bytes(message, len) });
-    if apart::log_level().is_some() {
+    if observe::is_on_anywhere() {
+        observe::note_from_anywhere(Event::Log { level, text: said().trim_end().to_owned() });
+    } else if apart::log_level().is_some() {
         apart::forward_log(level as u32, said().trim_end());
     } else if log::enabled(Component::Filter, level) {
         let message = said();
@@ -109,5 +112,6 @@ pub(super) unsafe extern "C" fn envoyGoFilterLog(level: u32, message: *const c_v
 // SAFETY: the name is the SDK's, and nothing else has it.
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn envoyGoFilterLogLevel() -> u32 {
-    apart::log_level().unwrap_or(log::level(Component::Filter) as u32)
+    let level = if observe::is_on_anywhere() { Level::Trace } else { log::level(Component::Filter) };
+    apart::log_level().unwrap_or(level as u32)
 }

@@ -4,6 +4,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use postrider_filter_api::{Ended, Stream};
+use postrider_filter_trial::observe::{self, Event as Seen};
 
 use super::Session;
 use crate::abi::Verdict;
@@ -31,7 +32,8 @@ impl Session {
             self.enter_apart(side, stream, call);
             return Verdict::Running;
         };
-        let began = self.plugin.sampling.take().map(|_| stream.host.now());
+        let (sampled, observed) = (self.plugin.sampling.take().is_some(), observe::is_on());
+        let began = (sampled || observed).then(|| stream.host.now());
         let request = self.request();
         {
             let mut shared = request.lock();
@@ -50,6 +52,10 @@ impl Session {
             }
         });
         let took = began.map(|began| stream.host.now().saturating_duration_since(began));
+        if let (Some(took), true) = (took, observed) {
+            let in_body_hook = matches!(call, Call::Data { .. });
+            observe::note(Seen::Ran { side: side.into(), in_body_hook, took, memory: 0 });
+        }
         self.plugin.account.called(stream.route, took);
         let mut shared = request.lock();
         if verdict == Verdict::Running {

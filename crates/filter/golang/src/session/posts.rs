@@ -2,6 +2,7 @@
 
 use postrider_filter_api::Stream;
 use postrider_filter_api::plugin::OnError;
+use postrider_filter_trial::observe::{self, Event};
 use postrider_telemetry::error;
 
 use super::Session;
@@ -76,7 +77,11 @@ impl Session {
 
     fn panicked(&mut self, side: Side, details: &str, stream: &Stream<'_>) {
         let name = &self.plugin.recipe.facts.name;
-        error!(Filter, "[go_plugin_http][{name}] filter paniced with error details: {details}");
+        if observe::is_on() {
+            observe::note(Event::Fault { text: format!("panic: {details}"), traceback: String::new() });
+        } else {
+            error!(Filter, "[go_plugin_http][{name}] filter paniced with error details: {details}");
+        }
         self.faulted = true;
         self.plugin.fault(stream);
         match self.plugin.recipe.facts.policy.on_error {

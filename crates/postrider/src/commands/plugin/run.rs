@@ -76,6 +76,7 @@ pub enum AnyRuntime {
     Rider,
     EnvoyLua,
     Wasm,
+    Go,
     Native,
 }
 

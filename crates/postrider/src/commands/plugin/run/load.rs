@@ -1,7 +1,9 @@
-//! A plugin's file as what it is: a script, a WebAssembly module or a native one.
+//! A plugin's file as what it is: a script, a WebAssembly module, a Go library or a native module.
 
 use std::path::Path;
+use std::time::Duration;
 
+use memchr::memmem;
 use postrider_filter_lua::tool::{Plugin, Runtime};
 use postrider_filter_trial::{ByManifest, Loaded};
 use postrider_model::Value;
@@ -20,8 +22,14 @@ const WASM_OPTIONS: [&str; 7] = [
     "allow_on_headers_stop_iteration",
 ];
 
+/// The same of a Go library.
+const GO_OPTIONS: [&str; 1] = ["plugin_name"];
+
 /// The same of a native module.
 const NATIVE_OPTIONS: [&str; 4] = ["filter_name", "do_not_close", "load_globally", "metrics_namespace"];
+
+/// How long a message may wait for threads of machine code: goroutines, and what a native module starts.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Go writes it into everything that it builds, in front of what it says about the build.
 const GO_BUILD: &[u8] = b"\xff Go buildinf:";
@@ -41,9 +49,10 @@ pub(in crate::commands::plugin) fn load(
         AnyRuntime::Auto => kind_of(path).map_err(one)?,
         given => given,
     };
-    let (runtime, options) = match runtime {
-        AnyRuntime::Wasm => ("wasm", &WASM_OPTIONS[..]),
-        AnyRuntime::Native => ("native", &NATIVE_OPTIONS[..]),
+    let (runtime, options, patience) = match runtime {
+        AnyRuntime::Wasm => ("wasm", &WASM_OPTIONS[..], Duration::ZERO),
+        AnyRuntime::Go => ("go", &GO_OPTIONS[..], PATIENCE),
+        AnyRuntime::Native => ("native", &NATIVE_OPTIONS[..], PATIENCE),
         script => {
             let runtime = match script {
                 AnyRuntime::Rider => Some(Runtime::Rider),
@@ -54,7 +63,8 @@ pub(in crate::commands::plugin) fn load(
             return Plugin { config, rules, ..plugin }.load();
         }
     };
-    ByManifest { path, runtime, config, rules, options, more: Vec::new() }.load(&config::filters())
+    let manifest = ByManifest { path, runtime, config, rules, options, more: Vec::new() };
+    manifest.load(&config::filters()).map(|loaded| loaded.with_patience(patience))
 }
 
 /// What runs this file; `Auto` for a script, which says itself whose it is.
@@ -66,12 +76,8 @@ fn kind_of(path: &Path) -> Result<AnyRuntime, String> {
     if !bytes.starts_with(b"\x7fELF") {
         return Ok(AnyRuntime::Auto);
     }
-    match bytes.windows(GO_BUILD.len()).any(|window| window == GO_BUILD) {
-        true => Err(format!(
-            "{}: a Go library, which lives in a process of its own and cannot be tried without a proxy; the library's \
-             own tests can, and `postrider validate` loads it",
-            path.display()
-        )),
-        false => Ok(AnyRuntime::Native),
+    match memmem::find(&bytes, GO_BUILD) {
+        Some(_) => Ok(AnyRuntime::Go),
+        None => Ok(AnyRuntime::Native),
     }
 }
