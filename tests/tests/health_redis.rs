@@ -57,4 +57,5 @@ fn a_key_takes_a_server_out_of_service() {
     let proxy = proxy(&[up.address, down.address], json!({"key": "down"}));
     await_flags(&proxy, up.address, "healthy");
     await_flags(&proxy, down.address, "/failed_active_hc");
+    assert!(proxy.stats().value("cluster.origin.health_check.redis.exists_failure") > 0);
 }

@@ -35,6 +35,11 @@ impl Counts {
         self.inc(plain::VERIFY_CLUSTER, named::VERIFY_CLUSTER);
     }
 
+    /// A server of Redis has the key that takes it out of service, or does not say.
+    pub(super) fn exists(&self) {
+        self.inc(plain::REDIS_EXISTS_FAILURE, named::REDIS_EXISTS_FAILURE);
+    }
+
     pub(super) fn ended(&self, outcome: Outcome) {
         match outcome {
             Outcome::Healthy { .. } => self.inc(plain::SUCCESS, named::SUCCESS),

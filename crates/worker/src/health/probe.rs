@@ -137,7 +137,7 @@ impl Probe {
         let checked = match &self.kind {
             Kind::Tcp(talk) => {
                 let talk = talk.clone();
-                self.check_tcp(&talk, cluster, worker).await
+                self.check_tcp(&talk, cluster, worker, counts).await
             }
             Kind::Udp(check) => check_udp(check, &self.address).await,
             Kind::Http { .. } | Kind::Grpc { .. } => self.check_http(cluster, worker, counts).await,
@@ -217,7 +217,13 @@ impl Probe {
         Outcome::Healthy { degraded: answer.head.fields.get_name(b"x-envoy-degraded").is_some() }
     }
 
-    async fn check_tcp(&mut self, talk: &Talk, cluster: &Cluster, worker: &Worker) -> io::Result<Outcome> {
+    async fn check_tcp(
+        &mut self,
+        talk: &Talk,
+        cluster: &Cluster,
+        worker: &Worker,
+        counts: &Counts,
+    ) -> io::Result<Outcome> {
         let kept = match self.link.take() {
             Some(Link::Plain(mut io)) => is_quiet(&mut io).then_some(io),
             Some(Link::Http2 { .. }) | None => None,
@@ -244,7 +250,13 @@ impl Probe {
             received.extend_from_slice(room.get(..count).unwrap_or_default());
         };
         self.link = Some(Link::Plain(io));
-        Ok(if is_healthy { Outcome::Healthy { degraded: false } } else { Outcome::REFUSED })
+        if is_healthy {
+            return Ok(Outcome::Healthy { degraded: false });
+        }
+        if talk.expected.is_absence() {
+            counts.exists();
+        }
+        Ok(Outcome::REFUSED)
     }
 
     async fn open_tcp(&self, talk: &Talk, cluster: &Cluster, worker: &Worker) -> io::Result<Io> {

@@ -4,6 +4,9 @@ use postrider_model::{ProxyHeader, RedisCheck, TcpCheck, ThriftCheck};
 
 use super::thrift;
 
+/// What a server of Redis says of a key that it does not have.
+const NO_KEY: &[u8] = b":0";
+
 #[derive(Debug, Clone)]
 pub(super) struct Talk {
     /// Said first on each connection.
@@ -32,7 +35,7 @@ impl Talk {
         let (words, line): (&[&str], _) = match check.key.as_str() {
             "" => (&["PING"], b"+PONG".as_slice()),
             // A key takes a server out of service.
-            key => (&["EXISTS", key], b":0".as_slice()),
+            key => (&["EXISTS", key], NO_KEY),
         };
         let mut send = format!("*{}\r\n", words.len());
         for word in words {
@@ -50,6 +53,11 @@ impl Expected {
     /// Nothing has to be said.
     pub(super) fn is_nothing(&self) -> bool {
         matches!(self, Expected::Parts(parts) if parts.is_empty())
+    }
+
+    /// That a key is not there.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(self, Expected::Line(NO_KEY))
     }
 
     /// Whether what came is what should come; `None` until that can be said.

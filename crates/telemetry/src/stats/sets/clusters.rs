@@ -116,6 +116,9 @@ crate::stat_set! {
         PASSIVE_FAILURE = "health_check.passive_failure",
         VERIFY_CLUSTER = "health_check.verify_cluster",
     }
+    lazy_counters {
+        REDIS_EXISTS_FAILURE = "health_check.redis.exists_failure",
+    }
     gauges {
         HEALTHY = "health_check.healthy",
         DEGRADED = "health_check.degraded",
@@ -132,6 +135,9 @@ crate::stat_set! {
         NETWORK_FAILURE = "network_failure",
         PASSIVE_FAILURE = "passive_failure",
         VERIFY_CLUSTER = "verify_cluster",
+    }
+    lazy_counters {
+        REDIS_EXISTS_FAILURE = "redis.exists_failure",
     }
     gauges {
         HEALTHY = "healthy",
