@@ -170,6 +170,17 @@ fn a_trap_answers_503_and_then_the_policy_decides() {
 }
 
 #[test]
+fn fail_open_lets_the_request_pass_that_meets_the_failure() {
+    let site = site::with([filter(&module("0_2_0", TRAPS), json!({"fail_open": true}))]).start();
+    for path in ["/fine", "/trap", "/fine"] {
+        assert_eq!(site.get(path, "").status, 200, "{path}");
+    }
+    let ran: Vec<usize> = site.origin.requests().iter().map(|request| request.headers.values("x-ran").len()).collect();
+    assert_eq!(ran, [1, 0, 0]);
+    assert_eq!(site.logged(2), "200 - via_upstream");
+}
+
+#[test]
 fn an_answer_that_a_trap_breaks_off_is_no_empty_one() {
     // It comes with its head at once: the head passed the module, and has not left when the module traps at the body.
     let functions = r#"(func (export "proxy_on_response_body") (param i32 i32 i32) (result i32) (unreachable))"#;

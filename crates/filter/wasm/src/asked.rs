@@ -24,7 +24,7 @@ pub(crate) fn hooks_of(seat: &Seat, machine: Option<&Machine>) -> Hooks {
     let functions = &machine.vm.functions;
     if !functions.sees_streams() {
         // It counts all the same whether its machine works.
-        let fails = !matches!(seat.plugin.failure, crate::program::Failure::Open);
+        let fails = !matches!(seat.plugin.failure, crate::program::Failure::Open { .. });
         return Hooks { request_headers: fails, ..Hooks::default() };
     }
     let stops = seat.plugin.stops_heads_alone;

@@ -55,8 +55,8 @@ pub(crate) struct Plugin {
 pub(crate) enum Failure {
     /// They are answered with 503.
     Closed,
-    /// They pass by.
-    Open,
+    /// They pass by; the one that met the failure is answered with 503, unless `spares` lets it pass, too.
+    Open { spares: bool },
     /// The machine is made again so much time after it was last made, which doubles with each failure up to the second;
     /// until then as [`Failure::Closed`].
     Reload(Duration, Duration),
@@ -69,7 +69,7 @@ impl Failure {
     pub(crate) fn note(self) -> Option<&'static str> {
         match self {
             Failure::Closed => Some("FAIL_CLOSED: where its machine failed, requests get 503"),
-            Failure::Open => Some("FAIL_OPEN: where its machine failed, requests pass it by"),
+            Failure::Open { .. } => Some("FAIL_OPEN: where its machine failed, requests pass it by"),
             Failure::Reload(..) => {
                 Some("FAIL_RELOAD: where its machine failed, it is made again, and requests get 503 until then")
             }
@@ -83,7 +83,7 @@ impl Failure {
             Failure::Closed => {
                 "by FAIL_CLOSED, this worker answers its requests with 503 until the configuration changes".to_owned()
             }
-            Failure::Open => {
+            Failure::Open { .. } => {
                 "by FAIL_OPEN, requests of this worker pass it by until the configuration changes".to_owned()
             }
             Failure::Reload(base, _) => {

@@ -169,8 +169,9 @@ impl Seat {
         match (self.plugin.failure, self.plugin.facts.policy.on_error) {
             (Failure::Policy, OnError::Continue) => None,
             (Failure::Policy, OnError::Respond(status)) => Some(status),
+            (Failure::Open { spares: true }, _) => None,
             // As Envoy does, even where it fails open.
-            (Failure::Closed | Failure::Open | Failure::Reload(..), _) => Some(503),
+            (Failure::Closed | Failure::Open { spares: false } | Failure::Reload(..), _) => Some(503),
         }
     }
 
@@ -180,7 +181,7 @@ impl Seat {
         self.account.set_dead(self.machine.borrow().as_ref().is_none_or(|machine| machine.vm.is_dead()));
         let policy = &self.plugin.facts.policy;
         match self.plugin.failure {
-            Failure::Open => return Err(Absent::Bypassed),
+            Failure::Open { .. } => return Err(Absent::Bypassed),
             Failure::Closed => return Err(Absent::Failing(503)),
             Failure::Reload(base, most) => {
                 let due = self.made_at.get() + backoff(base, most, self.failures.get());

@@ -107,7 +107,7 @@ fn read(
     errors.extend(fields.finish().err().into_iter().flatten());
     let vm = vm?;
     let on_error = match failure {
-        Failure::Open => OnError::Continue,
+        Failure::Open { .. } => OnError::Continue,
         _ => OnError::Respond(503),
     };
     let policy = Policy { on_error, cpu, memory, circuit: NO_CIRCUIT, ..Policy::default() };
@@ -218,9 +218,10 @@ fn failure(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Failure {
         errors.push(fields.error("fail_open", "`failure_policy` is set too; only one of them can be"));
     }
     match policy.as_str() {
-        "FAIL_OPEN" => Failure::Open,
+        "FAIL_OPEN" => Failure::Open { spares: false },
         "FAIL_RELOAD" => Failure::Reload(base, most),
-        "" | "UNSPECIFIED" if open => Failure::Open,
+        // The older field for it, by which Envoy spares the request that meets the failure as well.
+        "" | "UNSPECIFIED" if open => Failure::Open { spares: true },
         _ => Failure::Closed,
     }
 }
