@@ -518,6 +518,52 @@ fn a_private_registry_takes_a_pull_secret() {
 }
 
 #[test]
+fn images_that_istio_takes_are_taken() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, cache) = (Origin::echo("a"), TempDir::new());
+    // It leaves it to its clients to say what a token is for.
+    let shelf = Shelf::guarded(|request| {
+        let (host, shown) =
+            (request.headers.values("host").join("|"), request.headers.values("authorization").join("|"));
+        if request.target.starts_with("/token?") {
+            return Some(match shown.is_empty() {
+                true => b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_vec(),
+                false => ok("application/json", json!({"access_token": "t"}).to_string()),
+            });
+        }
+        let challenge = format!("Bearer realm=\"http://{host}/token\"");
+        let denied = format!("HTTP/1.1 401 Unauthorized\r\nwww-authenticate: {challenge}\r\ncontent-length: 0\r\n\r\n");
+        (shown != "Bearer t").then(|| denied.into_bytes())
+    });
+    // Docker takes the URL for its host.
+    let auths =
+        json!({"auths": {format!("https://{}/v2/", shelf.host()): {"username": "robot", "password": "secret"}}});
+    let secret = cache.write("secret.json", auths.to_string());
+    shelf.image("below", "v1", &[(OCI_ARCHIVE, &gzip(&tar("opt/plugin.wasm", script(1))))]);
+    shelf.image("plain", "v1", &[("application/wasm", script(2).as_bytes())]);
+    let inner = shelf.image("listed", "inner", &[(MODULE, script(3).as_bytes())]);
+    let list = json!({"manifests": [{"digest": format!("sha256:{inner}"), "platform": {"architecture": "wasm"}}]});
+    shelf.manifest("listed", "v1", &list);
+    let with = |name: &str, more: Value| {
+        let mut remote = image(&shelf, name, json!({"image_pull_secret": secret.to_str().unwrap()}));
+        for (key, value) in more.as_object().unwrap() {
+            remote[key] = value.clone();
+        }
+        plugin(remote)
+    };
+    let mut proxy = start(with("below:v1", json!({})), &origin, &cache);
+    assert_eq!(version(&proxy), is(1));
+    assert!(shelf.asked("/token?scope=repository:below:pull") >= 1);
+    for (next, wanted) in [(with("plain:v1", json!({})), 2), (with("listed:v1", json!({"sha256": inner})), 3)] {
+        let verdict = proxy.reload(config(&[next], everything(), &origin).to_yaml());
+        assert!(accepted(&verdict), "{verdict}");
+        assert_eq!(version(&proxy), is(wanted));
+    }
+}
+
+#[test]
 fn a_tag_that_moves_is_looked_for_with_each_reload() {
     if !postrider_only() {
         return;

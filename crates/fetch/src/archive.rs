@@ -16,7 +16,7 @@ const GZIP_WINDOW: u8 = 16 + 15;
 /// Most bytes that a layer may unpack to: the code, and what little else stands there.
 const MAX_LAYER_BYTES: usize = MAX_CODE_BYTES + (1 << 20);
 
-/// The content of the file of that name at the top of the layer.
+/// The content of the file of that name: the one at the top of the layer, else the first one in a folder, as Istio takes it.
 ///
 /// # Errors
 /// The layer is broken or too large, or has no such file.
@@ -52,24 +52,26 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
 /// POSIX tar, with the long names of GNU and pax skipped: the name that is looked for is short.
 fn find<'a>(archive: &'a [u8], wanted: &str) -> Result<Option<&'a [u8]>, String> {
     let mut rest = archive;
+    let mut below = None;
     while let Some((header, behind)) = rest.split_at_checked(BLOCK) {
         if header.iter().all(|byte| *byte == 0) {
-            return Ok(None);
+            break;
         }
         let field = |at: usize, length: usize| header.get(at..at + length).unwrap_or_default();
         let size = octal(field(124, 12)).ok_or("the image's layer is no tar archive")?;
         let content = behind.get(..size).ok_or("the image's layer breaks off")?;
         let name = String::from_utf8_lossy(text(field(0, 100)));
         let is_file = matches!(header.get(156), Some(b'0' | 0));
-        if is_file
-            && name.trim_start_matches("./").trim_start_matches('/') == wanted
-            && text(field(345, 155)).is_empty()
-        {
-            return Ok(Some(content));
+        let path = name.trim_start_matches("./").trim_start_matches('/');
+        if is_file && path.rsplit('/').next() == Some(wanted) {
+            if path == wanted && text(field(345, 155)).is_empty() {
+                return Ok(Some(content));
+            }
+            below.get_or_insert(content);
         }
         rest = behind.get(size.next_multiple_of(BLOCK)..).unwrap_or_default();
     }
-    Ok(None)
+    Ok(below)
 }
 
 fn text(field: &[u8]) -> &[u8] {
@@ -102,6 +104,8 @@ mod tests {
         let link = entry("plugin.wasm", b'2', b"");
         let mut archive = [folder, other, link, entry("./plugin.wasm", b'0', b"code")].concat();
         assert_eq!(file(archive.clone(), "plugin.wasm").unwrap(), b"code");
+        let folders = [entry("a/plugin.wasm", b'0', b"first"), entry("b/plugin.wasm", b'0', b"second")].concat();
+        assert_eq!(file(folders, "plugin.wasm").unwrap(), b"first");
         archive.resize(archive.len() + 2 * BLOCK, 0);
         assert!(file(archive.clone(), "none.wasm").unwrap_err().contains("has no none.wasm"));
         archive.truncate(BLOCK * 2);

@@ -37,11 +37,13 @@ fn parse(text: &[u8], registry: &str) -> Result<Option<String>, String> {
 }
 
 fn entry(config: &Value, registry: &str) -> Result<Option<String>, String> {
-    let names: Vec<String> = match registry {
-        "docker.io" => HUB_NAMES.map(str::to_owned).to_vec(),
-        _ => vec![registry.to_owned(), format!("https://{registry}"), format!("https://{registry}/")],
+    let names: &[&str] = if registry == "docker.io" { &HUB_NAMES } else { &[registry] };
+    let under = |field: &str| {
+        let entries = config.get(field)?;
+        let exact = names.iter().find_map(|name| entries.get(name));
+        exact
+            .or_else(|| entries.as_object()?.iter().find(|(key, _)| names.contains(&host(key))).map(|(_, entry)| entry))
     };
-    let under = |field: &str| names.iter().find_map(|name| config.get(field)?.get(name));
     let Some(entry) = under("auths") else {
         if under("credHelpers").is_some() || config.get("credsStore").is_some() {
             return Err(format!("the credentials for {registry} are kept by a helper program, which is not supported"));
@@ -61,6 +63,12 @@ fn entry(config: &Value, registry: &str) -> Result<Option<String>, String> {
     }
 }
 
+/// The host of what credentials are kept under: docker takes a URL for its host.
+fn host(key: &str) -> &str {
+    let behind = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
+    behind.split('/').next().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,12 +79,14 @@ mod tests {
         let config = json!({"auths": {
             "r.io": {"auth": "YTpi"},
             "https://s.io/": {"username": "a", "password": "b", "auth": ""},
+            "https://u.io:5000/v1/": {"auth": "YTpi"},
+            "http://p.io/v2": {"auth": "YTpi"},
             "https://index.docker.io/v1/": {"auth": "YTpi"},
             "bad.io": {"auth": "YQ=="},
             "token.io": {"identitytoken": "x"},
         }});
         let basic = Ok(Some("Basic YTpi".to_owned()));
-        for registry in ["r.io", "s.io", "docker.io"] {
+        for registry in ["r.io", "s.io", "u.io:5000", "p.io", "docker.io"] {
             assert_eq!(entry(&config, registry), basic, "{registry}");
         }
         assert_eq!(entry(&config, "other.io"), Ok(None));

@@ -23,8 +23,8 @@ const MAX_MANIFEST_BYTES: usize = 4 << 20;
 /// Largest answer of who gives tokens.
 const MAX_TOKEN_BYTES: usize = 1 << 20;
 
-/// The module of an image with such a layer is that layer.
-const MODULE_LAYER: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
+/// The module of an image with such a layer is that layer: as WasmPlugin has it, and the registries of WebAssembly's components.
+const MODULE_LAYERS: [&str; 2] = ["application/vnd.module.wasm.content.layer.v1+wasm", "application/wasm"];
 
 /// Layers that are archives.
 const ARCHIVE_LAYERS: [&str; 4] = [
@@ -43,7 +43,7 @@ const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application
 /// What came of an image.
 pub(crate) struct Pulled {
     pub code: Vec<u8>,
-    /// The sum of the manifest that its name stands for.
+    /// The sum of the manifest that its name stands for, or of the one taken of a list, where that was asked for.
     pub manifest: String,
     /// The code itself was here before.
     pub cached: bool,
@@ -63,36 +63,44 @@ pub(crate) async fn pull(image: &Image, wanted: Option<&str>, cache: &Cache) -> 
     let scheme = if image.insecure { "http" } else { "https" };
     let base = format!("{scheme}://{}/v2/{}", reference.host(), reference.repository);
     let way = Way::of_url(&base)?;
-    let mut registry = Registry { base, way, insecure: image.insecure, credentials, authorization: None };
+    let repository = reference.repository.clone();
+    let mut registry = Registry { base, repository, way, insecure: image.insecure, credentials, authorization: None };
     let (manifest, found) = registry.manifest(&reference.version).await?;
-    for wanted in [reference.digest(), wanted].into_iter().flatten() {
-        if wanted != found {
-            return Err(format!("the SHA-256 of its manifest is {found}, not {wanted}"));
+    let chosen = choice(&manifest)?;
+    // Of a list, Istio means the manifest that is taken of it.
+    let is_chosen = |wanted: &str| chosen.and_then(|digest| digest.strip_prefix("sha256:")) == Some(wanted);
+    let known_as = wanted.filter(|wanted| is_chosen(wanted)).unwrap_or(&found).to_owned();
+    for (wanted, is) in [(reference.digest(), &found), (wanted, &known_as)] {
+        if let Some(wanted) = wanted.filter(|wanted| wanted != is) {
+            return Err(format!("the SHA-256 of its manifest is {is}, not {wanted}"));
         }
     }
-    if let Some(code) = cache.read_named(&image.reference, Some(&found)) {
-        return Ok(Pulled { code, manifest: found, cached: true });
+    if let Some(code) = cache.read_named(&image.reference, Some(&known_as)) {
+        return Ok(Pulled { code, manifest: known_as, cached: true });
     }
-    let manifest = match choice(&manifest)? {
+    let listed;
+    let manifest = match chosen {
         Some(digest) => {
             let (manifest, got) = registry.manifest(digest).await?;
             if Some(got.as_str()) != digest.strip_prefix("sha256:") {
                 return Err(format!("the SHA-256 of a manifest is {got}, not {digest}"));
             }
-            manifest
+            listed = manifest;
+            &listed
         }
-        None => manifest,
+        None => &manifest,
     };
-    let layer = layer(&manifest)?;
+    let layer = layer(manifest)?;
     let bytes = registry.blob(layer.digest).await?;
     let code = if layer.is_module { bytes } else { archive::file(bytes, MODULE_FILE)? };
-    Ok(Pulled { code, manifest: found, cached: false })
+    Ok(Pulled { code, manifest: known_as, cached: false })
 }
 
 /// A repository of a registry.
 struct Registry {
     /// `https://host/v2/repository`
     base: String,
+    repository: String,
     way: Way,
     insecure: bool,
     credentials: Option<String>,
@@ -171,8 +179,10 @@ impl Registry {
             return Err(format!("tokens are given without TLS, by {realm}"));
         }
         let mut url = realm.to_owned();
-        for name in ["service", "scope"] {
-            if let Some(value) = value(name) {
+        // A registry may leave it to its clients to say what for.
+        let pull = format!("repository:{}:pull", self.repository);
+        for (name, without) in [("service", None), ("scope", Some(pull.as_str()))] {
+            if let Some(value) = value(name).or(without) {
                 url.push(if url.contains('?') { '&' } else { '?' });
                 url.push_str(&format!("{name}={}", escaped(value)));
             }
@@ -216,7 +226,7 @@ struct Layer<'m> {
 fn layer(manifest: &Value) -> Result<Layer<'_>, String> {
     let layers = manifest.get("layers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let kind = |layer: &Value| layer.get("mediaType").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if let Some(module) = layers.iter().find(|layer| kind(layer) == MODULE_LAYER) {
+    if let Some(module) = layers.iter().find(|layer| MODULE_LAYERS.contains(&kind(layer).as_str())) {
         return Ok(Layer { digest: digest(module)?, is_module: true });
     }
     let last = layers.last().ok_or("the image has no layers")?;
@@ -293,7 +303,8 @@ mod tests {
             let manifest = json!({"layers": layers});
             super::layer(&manifest).map(|layer| (layer.digest.to_owned(), layer.is_module))
         };
-        assert_eq!(of(json!([entry(1, "application/x"), entry(2, MODULE_LAYER)])), Ok((digest(2), true)));
+        assert_eq!(of(json!([entry(1, "application/x"), entry(2, MODULE_LAYERS[0])])), Ok((digest(2), true)));
+        assert_eq!(of(json!([entry(1, MODULE_LAYERS[1])])), Ok((digest(1), true)));
         assert_eq!(of(json!([entry(1, "application/x"), entry(2, ARCHIVE_LAYERS[0])])), Ok((digest(2), false)));
         let zstd = "application/vnd.oci.image.layer.v1.tar+zstd";
         assert!(of(json!([entry(1, zstd)])).unwrap_err().contains(zstd));
