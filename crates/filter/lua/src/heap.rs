@@ -8,6 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr;
 
+use crate::abi::is_deep;
+
 /// The largest block that comes from a slab.
 const SMALL: usize = 512;
 
@@ -18,6 +20,10 @@ const CLASSES: usize = SMALL / GRAIN;
 
 /// Large enough that slabs are few, small beside what a machine needs to begin with.
 const SLAB: usize = 64 * 1024;
+
+/// What grows from this size on may be the stack of a coroutine in which functions of C and scripts call each other by hundreds. An
+/// error's way out of them takes LuaJIT the square of their number, and nothing stops that: so they do not become many more.
+const LONG_STACK: usize = 48 * 1024;
 
 /// What the machine holds, and may hold.
 pub(crate) struct Heap {
@@ -31,6 +37,8 @@ pub(crate) struct Heap {
     exhausted: Cell<bool>,
     /// The next block that a script asks for is refused.
     refuses: Cell<bool>,
+    /// A block was refused that would have let functions call each other even deeper; until that was told.
+    too_deep: Cell<bool>,
     /// Blocks that wait, by class.
     idle: [Cell<*mut Idle>; CLASSES],
     /// What is left of the last slab.
@@ -53,6 +61,7 @@ impl Heap {
             capped: Cell::new(false),
             exhausted: Cell::new(false),
             refuses: Cell::new(false),
+            too_deep: Cell::new(false),
             idle: [const { Cell::new(ptr::null_mut()) }; CLASSES],
             rest: Cell::new(ptr::null_mut()),
             rest_length: Cell::new(0),
@@ -94,6 +103,11 @@ impl Heap {
     /// Whether the limit was hit since [`Heap::cap`].
     pub(crate) fn is_exhausted(&self) -> bool {
         self.exhausted.get()
+    }
+
+    /// Whether functions called each other too deeply since this was last asked.
+    pub(crate) fn take_too_deep(&self) -> bool {
+        self.too_deep.take()
     }
 
     /// Null when there is no memory.
@@ -179,6 +193,10 @@ pub(crate) unsafe extern "C" fn allocate(data: *mut c_void, block: *mut c_void, 
     }
     let moved = match (old, class(old), class(new)) {
         (0, ..) => heap.take(new),
+        (_, None, None) if new > old && old >= LONG_STACK && heap.capped.get() && is_deep() => {
+            heap.too_deep.set(true);
+            ptr::null_mut()
+        }
         // SAFETY: a large block is the process's.
         (_, None, None) => unsafe { libc::realloc(block, new) },
         (_, before, after) if before == after => block,

@@ -470,9 +470,11 @@ impl Vm {
         unsafe {
             let text = text_at(state, -1);
             let kind = CStr::from_ptr(lua::lua_typename(state, lua::lua_type(state, -1)));
+            let too_deep = self.heap.take_too_deep();
             let fault = match status {
-                lua::LUA_ERRMEM => Fault::Memory,
                 _ if self.heap.is_exhausted() => Fault::Memory,
+                lua::LUA_ERRMEM if too_deep => Fault::Error("C stack overflow".to_owned()),
+                lua::LUA_ERRMEM => Fault::Memory,
                 _ => Fault::Error(
                     text.unwrap_or_else(|| format!("(error object is a {} value)", kind.to_string_lossy())),
                 ),

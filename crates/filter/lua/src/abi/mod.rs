@@ -32,7 +32,7 @@ pub(crate) use choice::Choice;
 pub use messages::read_messages_with;
 pub(crate) use table::TABLE;
 pub(crate) use text::Text;
-pub(crate) use turn::{Context, Scratch, Side, Turn};
+pub(crate) use turn::{Context, Scratch, Side, Turn, is_deep};
 
 use std::ffi::c_int;
 

@@ -68,6 +68,9 @@ pub(crate) struct Scratch {
     pub(crate) required: Vec<PathBuf>,
 }
 
+/// What 190 coroutines take of the thread's stack that run within each other, each with some functions of C, and then some.
+const PLENTY: usize = 256 << 10;
+
 thread_local! {
     static CURRENT: Cell<*mut Turn<'static, 'static>> = const { Cell::new(ptr::null_mut()) };
 }
@@ -86,6 +89,13 @@ impl Turn<'_, '_> {
         let _restore = Restore(CURRENT.replace(this.cast()));
         run()
     }
+}
+
+/// Whether what runs is so deep in functions of C and scripts which call each other that it can only be without end.
+pub(crate) fn is_deep() -> bool {
+    let (here, turn) = (0_u8, CURRENT.get().addr());
+    // The turn lies where the script was entered, on the same stack. Of a machine without one nothing is known.
+    turn.saturating_sub(ptr::from_ref(&here).addr()) > PLENTY
 }
 
 /// Lets `act` work on the current turn; a panic in it is an answer, not an end of the process.
