@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr;
+use std::rc::{Rc, Weak};
 
 use crate::abi::is_deep;
 
@@ -110,6 +111,16 @@ impl Heap {
         self.too_deep.take()
     }
 
+    /// Counts bytes that a script had the proxy take for it, until they are given back; `None` when the limit forbids it.
+    pub(crate) fn lend(self: &Rc<Heap>, bytes: usize) -> Option<Lent> {
+        let used = self.used.get().saturating_add(bytes);
+        if used > self.limit {
+            return None;
+        }
+        self.used.set(used);
+        Some(Lent { heap: Rc::downgrade(self), bytes })
+    }
+
     /// Null when there is no memory.
     fn take(&self, size: usize) -> *mut c_void {
         let Some(idle) = class(size).and_then(|class| self.idle.get(class)) else {
@@ -155,6 +166,20 @@ impl Heap {
         self.rest.set(unsafe { block.add(size) });
         self.rest_length.set(self.rest_length.get() - size);
         block.cast()
+    }
+}
+
+/// Bytes outside of a machine that count as its own.
+pub(crate) struct Lent {
+    heap: Weak<Heap>,
+    bytes: usize,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(heap) = self.heap.upgrade() {
+            heap.used.set(heap.used.get().wrapping_sub(self.bytes));
+        }
     }
 }
 
@@ -273,6 +298,20 @@ mod tests {
             allocate(data, block, 10, 0);
         }
         assert_eq!((heap.taken(), heap.used()), (1000, 0));
+    }
+
+    #[test]
+    fn what_is_lent_counts_until_it_is_given_back() {
+        let heap = Rc::new(Heap::new(1000));
+        let lent = heap.lend(900);
+        assert!(lent.is_some() && heap.lend(101).is_none());
+        assert_eq!(heap.used(), 900);
+        drop(lent);
+        assert_eq!(heap.used(), 0);
+        let lent = heap.lend(1000);
+        // Its machine may be gone first.
+        drop(heap);
+        drop(lent);
     }
 
     #[test]

@@ -10,11 +10,12 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::ptr::{self, NonNull};
+use std::rc::Rc;
 
 use mlua_sys as lua;
 use mlua_sys::lua_State;
 
-use crate::heap::{self, Heap};
+use crate::heap::{self, Heap, Lent};
 use crate::power;
 use crate::watchdog;
 
@@ -45,7 +46,7 @@ unsafe extern "C" {
 pub(crate) struct Vm {
     state: *mut lua_State,
     /// Boxed: the state knows its address.
-    heap: Box<Heap>,
+    heap: Rc<Heap>,
     /// The coroutine that is used next; most functions come to their end before another one begins.
     spare: Cell<Option<Coroutine>>,
     idle: RefCell<Vec<Coroutine>>,
@@ -109,8 +110,8 @@ impl Vm {
     /// There is no memory for it, or this system lacks what scripts need.
     pub(crate) fn new(memory: usize, cpu: std::time::Duration) -> Result<Vm, Fault> {
         power::prepare()?;
-        let heap = Box::new(Heap::new(memory));
-        // SAFETY: `allocate` keeps the contract of `lua_Alloc`, and the heap is boxed and outlives the state, which
+        let heap = Rc::new(Heap::new(memory));
+        // SAFETY: `allocate` keeps the contract of `lua_Alloc`, and the heap stays where it is and outlives the state, which
         // `Drop` closes first.
         let state = unsafe { lua::lua_newstate(heap::allocate, ptr::from_ref(&*heap).cast_mut().cast()) };
         if state.is_null() {
@@ -171,6 +172,11 @@ impl Vm {
     /// Bytes that the machine holds.
     pub(crate) fn memory(&self) -> usize {
         self.heap.used()
+    }
+
+    /// Counts bytes that the proxy holds for a script, until they are dropped; `None` when they are more than it may have.
+    pub(crate) fn lend(&self, bytes: usize) -> Option<Lent> {
+        self.heap.lend(bytes)
     }
 
     /// Bytes that its scripts have taken so far, whatever became of them.

@@ -13,6 +13,9 @@ use super::{INVALID, LIMIT, NO_CLUSTER, NOT_HERE, OK};
 /// The largest body of an answer or a call that a script may give: what a script holds is bounded by its machine.
 const MAX_BODY: usize = 64 << 20;
 
+/// What a call takes beside its head and its body, about.
+const CALL: usize = 1024;
+
 /// A call that a script is putting together.
 #[derive(Default)]
 pub(crate) struct CallRequest {
@@ -88,6 +91,15 @@ pub(super) unsafe extern "C" fn send(
             let _ = head.fields.set(HeaderId::ContentLength, postrider_http::Decimal::new(length as u64).as_bytes());
         }
         let Ok(timeout) = Duration::try_from_secs_f64(timeout / 1000.0) else { return INVALID };
+        // Whoever waits for nothing may make calls faster than they are sent.
+        let bytes = body.len() + head.fields.byte_len() + CALL;
+        let lent = match &*turn.plugin.known_machine() {
+            Some(machine) => match machine.vm.lend(bytes) {
+                Some(lent) => Some(lent),
+                None => return LIMIT,
+            },
+            None => None,
+        };
         let waiting = asynchronous == 0;
         let inbox = turn.script.kept_here().inbox.get_or_insert_default().clone();
         let resumer = stream.resumer.clone();
@@ -99,6 +111,7 @@ pub(super) unsafe extern "C" fn send(
             trace: stream.info.span().map(|parent| CallTrace { parent, is_told: (told >= 0).then_some(told == 1) }),
             retries: None,
             done: Box::new(move |outcome| {
+                drop(lent);
                 if waiting {
                     inbox.set(Some(outcome));
                     resumer.resume();

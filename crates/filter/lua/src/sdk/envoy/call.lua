@@ -149,7 +149,7 @@ local function prepare(cluster, headers, body, ...)
   if code == border.INVALID then
     error("http call headers must include ':path', ':method', and ':authority'", 0)
   end
-  if code ~= 0 then error("the body of httpCall() is too large", 0) end
+  if code ~= 0 then error("the body of httpCall() is too large, or the calls on their way are", 0) end
   return asynchronous, duplicates
 end
 

@@ -46,7 +46,7 @@ function envoy.httpCall(cluster, headers, body, timeout)
   code = api.call_send(bytes, length, timeout, 0, -1)
   if code == NO_CLUSTER then error("http call cluster invalid: there is no `" .. cluster .. "`", 2) end
   if code == NOT_HERE then error("http call must be invoked in a hook", 2) end
-  if code == LIMIT then error("http call body is too large", 2) end
+  if code == LIMIT then error("http call body is too large, or the calls on their way are", 2) end
   if code ~= 0 then error("http call headers or timeout are invalid", 2) end
   border.wait(border.WAIT_CALL)
   code = api.call_outcome()
