@@ -71,6 +71,14 @@ fn an_answer_in_pieces_that_another_one_follows_is_cut_off() {
 }
 
 #[test]
+fn an_answer_that_is_all_head_has_no_chunks() {
+    let site = site();
+    let answer = site.get("/", "x-do: qh head 1 :status=202; qh answer 3\r\n");
+    let fields = (answer.header("content-length"), answer.header("transfer-encoding"));
+    assert_eq!((answer.status, fields), (202, ("0", "")));
+}
+
+#[test]
 fn a_status_that_is_none_is_no_success() {
     if !postrider_only() {
         return;

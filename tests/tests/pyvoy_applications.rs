@@ -280,6 +280,29 @@ fn an_answer_that_breaks_off_is_cut_off_in_both() {
     }
 }
 
+/// Fails at once behind a piece.
+const FAILS: &str = r#"
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        raise ValueError("told to")
+"#;
+
+#[test]
+fn an_application_that_fails_behind_a_piece_keeps_nobody_waiting() {
+    let envoy = Launch::envoy().expect("Envoy 1.40 is needed to compare with: set ENVOY_BIN");
+    for launch in [envoy, Launch::default()] {
+        let served = serve("asgi", FAILS, launch);
+        let mut client = RawClient::connect(served.proxy.address("listener"));
+        client.send(get("/").1);
+        let head = client.response_head("GET").unwrap();
+        let mut body = Vec::new();
+        let ended = client.body(&head, &mut |piece| body.extend_from_slice(piece));
+        assert_eq!((head.status, body.as_slice(), ended.is_err()), (200, b"first".as_slice(), true));
+    }
+}
+
 /// Notes when it is started and ended, in the folder that it is told.
 const LIFE: &str = r#"
 import os

@@ -28,7 +28,13 @@ impl Exchange {
     /// Sends what passed the filters. Whether all of the answer did; `None` when it goes on at once.
     #[cold]
     pub(super) fn stream_on(&mut self, connection: &mut Connection, http: &Http, standing: Standing) -> Option<bool> {
-        self.send_streamed_head(connection, http);
+        let ended = match standing {
+            Standing::Paused => false,
+            // Only the last piece is empty.
+            Standing::Piece => self.response_pass.held.bytes().is_empty(),
+            Standing::Wants | Standing::Finished => true,
+        };
+        self.send_streamed_head(connection, http, ended);
         match standing {
             Standing::Paused => Some(false),
             Standing::Piece => {
@@ -74,7 +80,8 @@ impl Exchange {
         true
     }
 
-    fn send_streamed_head(&mut self, connection: &mut Connection, http: &Http) {
+    /// `ended`: the head is all there is of the answer, but for trailers.
+    fn send_streamed_head(&mut self, connection: &mut Connection, http: &Http, ended: bool) {
         if self.answered || !self.head_is_through(Side::Response) {
             return;
         }
@@ -85,6 +92,9 @@ impl Exchange {
         let to = match (self.is_bodiless_answer(), said) {
             (true, _) => BodyFraming::None,
             (false, Some(length)) => BodyFraming::Length(length),
+            (false, None) if ended && version != Version::Http2 && self.response_trailers.is_empty() => {
+                BodyFraming::Length(0)
+            }
             (false, None) => streamed_for(version),
         };
         if let BodyFraming::Length(length) = to {
