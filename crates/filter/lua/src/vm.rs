@@ -43,6 +43,12 @@ unsafe extern "C" {
     fn luaJIT_setmode(state: *mut lua_State, index: c_int, mode: c_int) -> c_int;
 }
 
+unsafe extern "C-unwind" {
+    /// LuaJIT's own. That of `mlua_sys` looks for the names of functions in every table of every module, which takes as long as a script
+    /// likes: within this no budget counts.
+    fn luaL_traceback(state: *mut lua_State, of: *mut lua_State, message: *const c_char, level: c_int);
+}
+
 pub(crate) struct Vm {
     state: *mut lua_State,
     /// Boxed: the state knows its address.
@@ -162,7 +168,7 @@ impl Vm {
         unsafe {
             let top = lua::lua_gettop(state);
             lua::lua_checkstack(state, lua::LUA_TRACEBACK_STACK);
-            lua::luaL_traceback(state, coroutine.state.as_ptr(), ptr::null(), 0);
+            luaL_traceback(state, coroutine.state.as_ptr(), ptr::null(), 0);
             let text = text_at(state, -1);
             lua::lua_settop(state, top);
             text.unwrap_or_default()
