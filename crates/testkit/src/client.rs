@@ -40,6 +40,16 @@ impl RawClient {
         self
     }
 
+    /// Sends `bytes` and FIN in one segment, so that nobody sees the one without the other, and keeps reading.
+    pub fn send_and_half_close(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        // Linux: MSG_MORE, "there is more to come".
+        const MORE: i32 = 0x8000;
+        let bytes = bytes.as_ref();
+        let sent = socket2::SockRef::from(&self.wire.stream).send_with_flags(bytes, MORE).expect("send");
+        assert_eq!(sent, bytes.len(), "the rest has no room");
+        self.half_close()
+    }
+
     /// Ends the connection with RST.
     pub fn reset(self) {
         net::reset(self.wire.stream);

@@ -27,7 +27,7 @@ typedef struct {
   bool waits, stops, makes_none;
   pr_config config;
   void *scheduler;
-  size_t lines, level, sizes, heard, kept, by_client, by_proxy, connected, above, below;
+  size_t lines, level, sizes, heard, by_client, by_proxy, connected, above, below;
 } settings;
 
 typedef struct {
@@ -63,7 +63,6 @@ const void *ON(config_new)(pr_config config, pr_bytes name, pr_bytes text) {
   OF(config_define_gauge)(config, literal("level"), &made->level);
   OF(config_define_histogram)(config, literal("sizes"), &made->sizes);
   OF(config_define_counter)(config, literal("heard"), &made->heard);
-  OF(config_define_counter)(config, literal("kept"), &made->kept);
   OF(config_define_counter)(config, literal("by_client"), &made->by_client);
   OF(config_define_counter)(config, literal("by_proxy"), &made->by_proxy);
   OF(config_define_counter)(config, literal("connected"), &made->connected);
@@ -310,7 +309,6 @@ int ON(read)(pr_connection connection, const void *own, size_t length, bool end)
       break;
     case EIGHTS:
       answer = have < 8 && !end ? PR_STOP : PR_PASS;
-      if (answer == PR_STOP && have) OF(config_increment_counter)(filter->settings->config, filter->settings->kept, 1);
       break;
     case SCRIPT:
       for (;;) {
