@@ -9,13 +9,13 @@
 mod target;
 
 use postrider_config_core::{Diagnostic, Diagnostics, SourceFile, Span};
-use prost_reflect::Kind;
 use serde_json::{Value as Json, json};
 
 use self::target::Target;
 use crate::known::VERSION;
 use crate::load::{Format, LoadOptions, load_message};
 use crate::message::{Field, Item, Message, Value};
+use crate::runtime::{child, list};
 use crate::write::message_to_json;
 
 const SERVICE: &str = "envoy.config.core.v3.GrpcService";
@@ -36,7 +36,7 @@ pub(crate) fn resolve(bootstrap: &Message, diagnostics: &mut Diagnostics) -> Opt
         .made
         .into_iter()
         .map(|made| Item { span: made.cluster.span, value: Value::Message(Box::new(made.cluster)) });
-    list_of_clusters(&mut resolved)?.extend(made);
+    list(child(&mut resolved, "static_resources")?, "clusters")?.extend(made);
     Some(resolved)
 }
 
@@ -65,26 +65,6 @@ fn names_of_clusters(bootstrap: &Message) -> Vec<String> {
     all.iter().filter_map(name).collect()
 }
 
-/// The bootstrap's list of clusters, which is made where there is none.
-fn list_of_clusters(bootstrap: &mut Message) -> Option<&mut Vec<Item>> {
-    let Value::Message(resources) = &mut child(bootstrap, "static_resources")?.value else { return None };
-    let Value::List(all) = &mut child(resources, "clusters")?.value else { return None };
-    Some(all)
-}
-
-fn child<'m>(message: &'m mut Message, name: &str) -> Option<&'m mut Field> {
-    if message.field(name).is_none() {
-        let descriptor = message.descriptor.get_field_by_name(name)?;
-        let value = match descriptor.kind() {
-            _ if descriptor.is_list() => Value::List(Vec::new()),
-            Kind::Message(kind) => Value::Message(Box::new(Message::new(kind, None))),
-            _ => return None,
-        };
-        message.fields.push(Field { descriptor, value, key_span: None, value_span: None });
-    }
-    message.field_mut(name)
-}
-
 /// The clusters that were made so far.
 struct Clusters<'d> {
     taken: Vec<String>,
@@ -100,7 +80,7 @@ struct Made {
 
 impl Clusters<'_> {
     fn visit(&mut self, message: &mut Message, path: &str) {
-        if message.type_name() == SERVICE && message.field("google_grpc").is_some() {
+        if message.type_name() == SERVICE {
             self.service(message, path);
         }
         for field in &mut message.fields {
@@ -129,7 +109,7 @@ impl Clusters<'_> {
         }
     }
 
-    /// Writes `envoy_grpc` in the place of `google_grpc`.
+    /// Writes `envoy_grpc` in the place of a `google_grpc`.
     fn service(&mut self, service: &mut Message, path: &str) {
         let Some(index) = service.fields.iter().position(|field| field.descriptor.name() == "google_grpc") else {
             return;
@@ -223,7 +203,6 @@ struct Call {
 }
 
 /// Data sources, in their JSON form.
-#[derive(Default)]
 struct Tls {
     roots: Option<Json>,
     key: Option<Json>,

@@ -1,7 +1,7 @@
 //! Keys that no field names: Envoy looks them up wherever the feature is.
 
 use super::Runtime;
-use super::resolve::{child, kind_of, set, set_duration, set_percent, set_share, set_wrapped};
+use super::resolve::{child, kind_of, list, set, set_duration, set_percent, set_share, set_wrapped};
 use crate::message::{Item, Message, Value};
 
 /// Above this an interval never comes: a hundred years, in milliseconds.
@@ -105,10 +105,7 @@ fn thresholds(cluster: &mut Message, priority: i32) -> Option<&mut Message> {
     let breakers = child(cluster, "circuit_breakers")?;
     let kind = kind_of(breakers, "thresholds")?;
     let span = breakers.span;
-    if breakers.field("thresholds").is_none() {
-        set(breakers, "thresholds", Value::List(Vec::new()));
-    }
-    let Value::List(all) = &mut breakers.field_mut("thresholds")?.value else { return None };
+    let all = list(breakers, "thresholds")?;
     let of_priority = |item: &Item| match &item.value {
         Value::Message(at) => at.value("priority").map_or(0, |value| if let Value::Enum(n) = value { *n } else { 0 }),
         _ => -1,

@@ -25,6 +25,7 @@ use crate::write::message_to_json;
 use disk::Disk;
 pub use entry::{Entry, Share};
 pub(crate) use known::{OF_ENVOYS_CODE, OF_OURS_AS_WELL};
+pub(crate) use resolve::{child, list};
 
 /// What of the runtime stands in no file.
 #[derive(Clone, Debug, Default)]

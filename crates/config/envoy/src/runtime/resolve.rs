@@ -123,13 +123,24 @@ pub(super) fn set(message: &mut Message, name: &str, value: Value) {
 }
 
 /// The message in a field, which is made where there is none.
-pub(super) fn child<'m>(message: &'m mut Message, name: &str) -> Option<&'m mut Message> {
+pub(crate) fn child<'m>(message: &'m mut Message, name: &str) -> Option<&'m mut Message> {
     if message.message(name).is_none() {
         let made = Message::new(kind_of(message, name)?, message.span);
         set(message, name, Value::Message(Box::new(made)));
     }
     match &mut message.field_mut(name)?.value {
         Value::Message(message) => Some(message),
+        _ => None,
+    }
+}
+
+/// The list in a field, which is made where there is none.
+pub(crate) fn list<'m>(message: &'m mut Message, name: &str) -> Option<&'m mut Vec<Item>> {
+    if message.field(name).is_none() {
+        set(message, name, Value::List(Vec::new()));
+    }
+    match &mut message.field_mut(name)?.value {
+        Value::List(items) => Some(items),
         _ => None,
     }
 }
