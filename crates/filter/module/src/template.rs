@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use postrider_filter_trial::module_test;
+
 /// The crate that modules are written with.
 const SDK: &str = "postrider-module";
 
@@ -13,10 +15,11 @@ pub fn template(name: &str, sdk: Option<&Path>) -> Vec<(&'static str, String)> {
         Some(folder) => format!("{{ path = {:?} }}", folder.to_string_lossy()),
         None => format!("{:?}", env!("CARGO_PKG_VERSION")),
     };
+    let test = module_test(Some("target/release/libplugin.so"), "'{\"greeting\":\"ahoy\"}'");
     let files = [
         ("Cargo.toml", include_str!("template/Cargo.toml")),
         ("src/lib.rs", include_str!("template/lib.rs.txt")),
-        ("plugin_test.lua", include_str!("template/plugin_test.lua")),
+        ("plugin_test.lua", &test),
         ("proxy.yaml", include_str!("template/proxy.yaml")),
         ("README.md", include_str!("template/README.md")),
     ];

@@ -23,6 +23,7 @@ mod manifest;
 mod message;
 pub mod observe;
 mod report;
+mod template;
 
 pub use driver::{Driver, Outcome};
 pub use exchange::{Canned, CannedOutcome, Exchange};
@@ -30,6 +31,7 @@ pub use loaded::{Loaded, RouteKind};
 pub use manifest::{ByManifest, name_of};
 pub use message::{Head, Request, Response};
 pub use report::{CallMade, Change, Fault, LogLine, Report, Step};
+pub use template::module_test;
 
 /// Which message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
