@@ -9,7 +9,10 @@ use std::ffi::c_void;
 use std::ptr;
 use std::rc::{Rc, Weak};
 
+use self::hash_parts::HashParts;
 use crate::abi::is_deep;
+
+mod hash_parts;
 
 /// The largest block that comes from a slab.
 const SMALL: usize = 512;
@@ -40,6 +43,9 @@ pub(crate) struct Heap {
     refuses: Cell<bool>,
     /// A block was refused that would have let functions call each other even deeper; until that was told.
     too_deep: Cell<bool>,
+    hash_parts: HashParts,
+    /// A table was not let grow whose keys collide; until that was told.
+    keys_collide: Cell<bool>,
     /// Blocks that wait, by class.
     idle: [Cell<*mut Idle>; CLASSES],
     /// What is left of the last slab.
@@ -63,6 +69,8 @@ impl Heap {
             exhausted: Cell::new(false),
             refuses: Cell::new(false),
             too_deep: Cell::new(false),
+            hash_parts: HashParts::default(),
+            keys_collide: Cell::new(false),
             idle: [const { Cell::new(ptr::null_mut()) }; CLASSES],
             rest: Cell::new(ptr::null_mut()),
             rest_length: Cell::new(0),
@@ -111,6 +119,11 @@ impl Heap {
         self.too_deep.take()
     }
 
+    /// Whether a table with many keys that collide was not let grow since this was last asked.
+    pub(crate) fn take_keys_collide(&self) -> bool {
+        self.keys_collide.take()
+    }
+
     /// Counts bytes that a script had the proxy take for it, until they are given back; `None` when the limit forbids it.
     pub(crate) fn lend(self: &Rc<Heap>, bytes: usize) -> Option<Lent> {
         let used = self.used.get().saturating_add(bytes);
@@ -124,8 +137,7 @@ impl Heap {
     /// Null when there is no memory.
     fn take(&self, size: usize) -> *mut c_void {
         let Some(idle) = class(size).and_then(|class| self.idle.get(class)) else {
-            // SAFETY: any size is fine.
-            return unsafe { libc::malloc(size) };
+            return self.hash_parts.take(size);
         };
         let block = idle.get();
         if block.is_null() {
@@ -140,6 +152,7 @@ impl Heap {
     /// `block` came from `take` for the same size, and is used no more.
     unsafe fn give(&self, block: *mut c_void, size: usize) {
         let Some(idle) = class(size).and_then(|class| self.idle.get(class)) else {
+            self.hash_parts.remove(block, size);
             // SAFETY: by the contract; large blocks are the process's.
             return unsafe { libc::free(block) };
         };
@@ -217,13 +230,20 @@ pub(crate) unsafe extern "C" fn allocate(data: *mut c_void, block: *mut c_void, 
         return ptr::null_mut();
     }
     let moved = match (old, class(old), class(new)) {
+        (0, ..) if heap.capped.get() && heap.hash_parts.hold_keys_that_collide(new) => {
+            heap.keys_collide.set(true);
+            ptr::null_mut()
+        }
         (0, ..) => heap.take(new),
         (_, None, None) if new > old && old >= LONG_STACK && heap.capped.get() && is_deep() => {
             heap.too_deep.set(true);
             ptr::null_mut()
         }
-        // SAFETY: a large block is the process's.
-        (_, None, None) => unsafe { libc::realloc(block, new) },
+        (_, None, None) => {
+            heap.hash_parts.remove(block, old);
+            // SAFETY: a large block is the process's.
+            unsafe { libc::realloc(block, new) }
+        }
         (_, before, after) if before == after => block,
         _ => {
             let moved = heap.take(new);

@@ -483,9 +483,13 @@ impl Vm {
             let text = text_at(state, -1);
             let kind = CStr::from_ptr(lua::lua_typename(state, lua::lua_type(state, -1)));
             let too_deep = self.heap.take_too_deep();
+            let keys_collide = self.heap.take_keys_collide();
             let fault = match status {
                 _ if self.heap.is_exhausted() => Fault::Memory,
                 lua::LUA_ERRMEM if too_deep => Fault::Error("C stack overflow".to_owned()),
+                lua::LUA_ERRMEM if keys_collide => {
+                    Fault::Error("table overflow: too many of its keys collide".to_owned())
+                }
                 lua::LUA_ERRMEM => Fault::Memory,
                 _ => Fault::Error(
                     text.unwrap_or_else(|| format!("(error object is a {} value)", kind.to_string_lossy())),
