@@ -7,11 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use postrider_telemetry::warning;
 
 /// Entries that may wait for the disk; what comes beyond is dropped, and that is told.
 const QUEUE: usize = 4096;
+
+/// How long a file that could not be opened or written to is left alone: its folder may come, and a disk gets room again.
+const RETRY: Duration = Duration::from_secs(1);
 
 type Entry = (PathBuf, Vec<u8>);
 
@@ -58,25 +62,71 @@ fn writer() -> Option<&'static SyncSender<Entry>> {
 }
 
 fn write(entries: &Receiver<Entry>) {
-    let mut files: HashMap<PathBuf, Option<File>> = HashMap::new();
+    let mut files = Files::default();
     let mut reopened = 0;
     for (path, bytes) in entries {
         let asked = REOPENED.load(Ordering::Relaxed);
         if asked != reopened {
             reopened = asked;
-            files.clear();
+            files = Files::default();
         }
-        if bytes.is_empty() {
-            continue;
+        if !bytes.is_empty() {
+            files.append(path, &bytes, Instant::now());
         }
-        let file = files.entry(path).or_insert_with_key(|path| {
-            let opened = OpenOptions::new().append(true).create(true).open(path);
-            opened.inspect_err(|error| warning!(Filter, "cannot open {}: {error}", path.display())).ok()
-        });
-        if let Some(open) = file
-            && open.write_all(&bytes).is_err()
+    }
+}
+
+/// The files that are written to.
+#[derive(Default)]
+struct Files(HashMap<PathBuf, Opened>);
+
+/// A file, or when it last turned out that there is none.
+enum Opened {
+    File(File),
+    Failed(Instant),
+}
+
+impl Files {
+    /// What a file could not take is dropped; the file is opened anew then, once in [`RETRY`].
+    fn append(&mut self, path: PathBuf, bytes: &[u8], now: Instant) {
+        if let Some(Opened::Failed(at)) = self.0.get(&path)
+            && now.saturating_duration_since(*at) < RETRY
         {
-            *file = None;
+            return;
         }
+        let opened = match self.0.remove(&path) {
+            Some(Opened::File(file)) => Ok(file),
+            Some(Opened::Failed(_)) | None => OpenOptions::new().append(true).create(true).open(&path),
+        };
+        let written = opened.and_then(|mut file| file.write_all(bytes).map(|()| file));
+        let after = written.map(Opened::File).unwrap_or_else(|error| {
+            warning!(Filter, "cannot write to {}: {error}", path.display());
+            Opened::Failed(now)
+        });
+        self.0.insert(path, after);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_could_not_be_written_to_is_tried_again() {
+        let folder = std::env::temp_dir().join(format!("postrider-file-log-{}", std::process::id()));
+        let path = folder.join("log");
+        let (mut files, began) = (Files::default(), Instant::now());
+        files.append(path.clone(), b"nowhere\n", began);
+        std::fs::create_dir_all(&folder).unwrap();
+        // A disk without room.
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        files.append(path.clone(), b"soon\n", began);
+        files.append(path.clone(), b"full\n", began + RETRY);
+        std::fs::remove_file(&path).unwrap();
+        files.append(path.clone(), b"soon again\n", began + RETRY);
+        files.append(path.clone(), b"one\n", began + RETRY * 2);
+        files.append(path.clone(), b"two\n", began + RETRY * 2);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
