@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use postrider_filter_api::WatchedFile;
+
 /// Whose objects a script expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Dialect {
@@ -35,7 +37,7 @@ pub(crate) enum Sdk {
     Filesystem,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Program {
     pub(crate) dialect: Dialect,
     /// As errors name it.
@@ -50,6 +52,8 @@ pub(crate) struct Program {
     pub(crate) clears_route_cache: bool,
     /// Where `filelog` writes.
     pub(crate) log_file: Option<PathBuf>,
+    /// Files that it required when it was tried out, as they were: with others it is another program.
+    pub(crate) required: Vec<WatchedFile>,
 }
 
 impl Sandbox {

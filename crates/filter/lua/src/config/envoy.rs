@@ -128,10 +128,11 @@ impl Template {
             package_cpath: self.package_cpath.clone(),
             clears_route_cache: self.clears_route_cache,
             log_file: None,
+            required: Vec::new(),
         };
         match Recipe::new(facts, program, &self.stat_prefix, &self.last_error) {
             Ok(recipe) => {
-                self.files.extend(recipe.required.iter().cloned());
+                self.files.extend(recipe.program.required.iter().cloned());
                 Some(recipe)
             }
             Err(message) => {

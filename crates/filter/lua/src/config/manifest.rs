@@ -12,44 +12,23 @@ use super::rider::{Overrides, Rider, with_required};
 use super::rules::{refuse_riders, sandbox_and_sdk};
 use super::shared::{Recipe, paths};
 use crate::last_error::LastError;
-use crate::program::{Dialect, Program, Sandbox};
+use crate::program::{Dialect, Program, Sandbox, Sdk};
 
 /// Reads a manifest and tries its plugin out.
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    let manifest = Manifest::read(value)?;
+    let manifest = Manifest::read(value).map_err(|errors| [errors, wrong_options(value)].concat())?;
+    let runtime = Runtime::named(&manifest.runtime).map_err(|error| vec![error])?;
     let mut errors = Vec::new();
-    let (dialect, runtime) = match manifest.runtime.as_str() {
-        "rider" => (Dialect::Rider, "rider"),
-        "envoy-lua" => (Dialect::Envoy, "envoy-lua"),
-        other => {
-            let message = format!("there is no runtime `{other}`; expected `rider` or `envoy-lua`");
-            return Err(vec![ValueError { path: "runtime".to_owned(), message }]);
-        }
-    };
-    let mut options = match manifest.options.fields() {
-        Ok(options) => options,
-        Err(error) => return Err(vec![error]),
-    };
-    let below = |error: ValueError| ValueError { path: format!("options.{}", error.path), message: error.message };
-    if dialect == Dialect::Envoy {
-        refuse_riders(&mut options, &RIDER_OPTIONS, &format!("`{runtime}`"), &mut errors);
-    }
-    let (sandbox, sdk) = sandbox_and_sdk(&mut options, &mut errors);
-    let log_file = keep(options.string("log_file"), &mut errors).flatten().map(PathBuf::from);
-    let clears_route_cache = keep(options.bool("clear_route_cache"), &mut errors).flatten();
-    let mut package_path = paths(&mut options, "package_path", &mut errors);
+    let options = Options::read(&manifest.options, runtime, &mut errors);
+    errors.extend(unknown_phases(&manifest.phases, runtime));
+    let Some(options) = options.filter(|_| errors.is_empty()) else { return Err(errors) };
+    let Runtime { dialect, name: runtime } = runtime;
+    let Options { sandbox, sdk, log_file, clears_route_cache, mut package_path, package_cpath, allow_no_route } =
+        options;
     if let Some(folder) = &manifest.code.directory {
         package_path = format!("{0}/?.lua;{0}/?/init.lua;{package_path}", folder.display());
     }
-    let package_cpath = paths(&mut options, "package_cpath", &mut errors);
-    if !package_cpath.is_empty() && sandbox == Sandbox::Strict {
-        errors.push(options.error("package_cpath", "the sandbox level `strict` loads no machine code"));
-    }
-    let allow_no_route = keep(options.bool("allow_no_route"), &mut errors).flatten().unwrap_or(true);
-    errors.extend(options.finish().err().into_iter().flatten());
-    let mut errors: ConfigError = errors.into_iter().map(below).collect();
-    errors.extend(unknown_phases(&manifest.phases, dialect, runtime));
-    if manifest.code.missing.is_some() && errors.is_empty() {
+    if manifest.code.missing.is_some() {
         return Ok(Arc::new(Missing::new(manifest.facts(runtime), manifest.schema)));
     }
     let program = Program {
@@ -65,10 +44,8 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         package_cpath,
         clears_route_cache: clears_route_cache.unwrap_or(dialect == Dialect::Envoy),
         log_file,
+        required: Vec::new(),
     };
-    if !errors.is_empty() {
-        return Err(errors);
-    }
     let last_error = LastError::default();
     match Recipe::new(manifest.facts(runtime), program, "", &last_error) {
         Ok(recipe) => Ok(Arc::new(Rider {
@@ -87,6 +64,80 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     }
 }
 
+/// A runtime of this crate.
+#[derive(Clone, Copy)]
+struct Runtime {
+    dialect: Dialect,
+    name: &'static str,
+}
+
+impl Runtime {
+    /// # Errors
+    /// There is none of that name here.
+    fn named(name: &str) -> Result<Runtime, ValueError> {
+        match name {
+            "rider" => Ok(Runtime { dialect: Dialect::Rider, name: "rider" }),
+            "envoy-lua" => Ok(Runtime { dialect: Dialect::Envoy, name: "envoy-lua" }),
+            other => {
+                let message = format!("there is no runtime `{other}`; expected `rider` or `envoy-lua`");
+                Err(ValueError { path: "runtime".to_owned(), message })
+            }
+        }
+    }
+}
+
+/// What the options of a manifest say.
+struct Options {
+    sandbox: Sandbox,
+    sdk: Sdk,
+    log_file: Option<PathBuf>,
+    clears_route_cache: Option<bool>,
+    package_path: String,
+    package_cpath: String,
+    allow_no_route: bool,
+}
+
+impl Options {
+    /// `None` when they are no object.
+    fn read(options: &Value, runtime: Runtime, errors: &mut ConfigError) -> Option<Options> {
+        let mut options = keep(options.fields(), errors)?;
+        let mut found = Vec::new();
+        if runtime.dialect == Dialect::Envoy {
+            refuse_riders(&mut options, &RIDER_OPTIONS, &format!("`{}`", runtime.name), &mut found);
+        }
+        let (sandbox, sdk) = sandbox_and_sdk(&mut options, &mut found);
+        let read = Options {
+            sandbox,
+            sdk,
+            log_file: keep(options.string("log_file"), &mut found).flatten().map(PathBuf::from),
+            clears_route_cache: keep(options.bool("clear_route_cache"), &mut found).flatten(),
+            package_path: paths(&mut options, "package_path", &mut found),
+            package_cpath: paths(&mut options, "package_cpath", &mut found),
+            allow_no_route: keep(options.bool("allow_no_route"), &mut found).flatten().unwrap_or(true),
+        };
+        if !read.package_cpath.is_empty() && sandbox == Sandbox::Strict {
+            found.push(options.error("package_cpath", "the sandbox level `strict` loads no machine code"));
+        }
+        found.extend(options.finish().err().into_iter().flatten());
+        let below = |error: ValueError| ValueError { path: format!("options.{}", error.path), ..error };
+        errors.extend(found.into_iter().map(below));
+        Some(read)
+    }
+}
+
+/// What is wrong with the options of a manifest that has other faults: all are told at once.
+fn wrong_options(manifest: &Value) -> ConfigError {
+    let mut errors = Vec::new();
+    if let Ok(mut fields) = manifest.fields()
+        && let Ok(Some(name)) = fields.string("runtime")
+        && let Ok(runtime) = Runtime::named(name)
+        && let Some(options @ Value::Map(_)) = fields.value("options")
+    {
+        Options::read(options, runtime, &mut errors);
+    }
+    errors
+}
+
 /// Options that only Rider plugins have.
 const RIDER_OPTIONS: [&str; 4] = ["sdk", "copy_route_config", "log_file", "allow_no_route"];
 
@@ -99,8 +150,9 @@ fn phases_of(dialect: Dialect) -> &'static [&'static str] {
 }
 
 /// An error for each phase that a manifest names and its scripts cannot have a function for.
-fn unknown_phases(phases: &[String], dialect: Dialect, runtime: &str) -> ConfigError {
-    let known = phases_of(dialect);
+fn unknown_phases(phases: &[String], runtime: Runtime) -> ConfigError {
+    let known = phases_of(runtime.dialect);
+    let runtime = runtime.name;
     let error = |(index, phase): (usize, &String)| {
         let message = format!("no plugin of the runtime `{runtime}` has a hook there; expected {}", known.join(", "));
         (!known.contains(&phase.as_str())).then(|| ValueError { path: format!("phases[{index}]"), message })

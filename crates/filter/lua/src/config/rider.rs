@@ -96,6 +96,7 @@ fn read(mut fields: Fields<'_>, rules: Rules, errors: &mut ConfigError) -> Optio
         package_cpath: String::new(),
         clears_route_cache: false,
         log_file,
+        required: Vec::new(),
     };
     let last_error = LastError::default();
     match Recipe::new(facts, program, "", &last_error) {
@@ -117,7 +118,7 @@ fn read(mut fields: Fields<'_>, rules: Rules, errors: &mut ConfigError) -> Optio
 
 /// A plugin's files with those that it requires.
 pub(super) fn with_required(mut files: Vec<WatchedFile>, recipe: &Recipe) -> Vec<WatchedFile> {
-    for required in &recipe.required {
+    for required in &recipe.program.required {
         if !files.contains(required) {
             files.push(required.clone());
         }

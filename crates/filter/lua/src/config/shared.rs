@@ -27,8 +27,6 @@ pub(super) struct Recipe {
     pub(super) stat_prefix: String,
     /// The hooks that the script has functions for.
     pub(super) hooks: Hooks,
-    /// Files that the script required while it was loaded.
-    pub(super) required: Vec<WatchedFile>,
     last_error: LastError,
 }
 
@@ -49,18 +47,20 @@ impl Recipe {
         last_error: &LastError,
     ) -> Result<Recipe, String> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let (facts, program) = (Arc::new(facts), Arc::new(program));
+        let (facts, mut program) = (Arc::new(facts), Arc::new(program));
         let mut scratch = Scratch::default();
         let plugin = Plugin::trial(&facts, &program);
         let machine = plugin.load_with(&mut scratch).map_err(|fault| fault.to_string())?;
+        let hooks = hooks(&machine);
+        drop((machine, plugin));
         let watched = |path: &PathBuf| WatchedFile::new(path, std::fs::read(path).ok().as_deref());
+        Arc::make_mut(&mut program).required = scratch.required.iter().map(watched).collect();
         Ok(Recipe {
             id: LAST.fetch_add(1, Ordering::Relaxed),
-            hooks: hooks(&machine),
+            hooks,
             facts,
             program,
             stat_prefix: stat_prefix.to_owned(),
-            required: scratch.required.iter().map(watched).collect(),
             last_error: last_error.clone(),
         })
     }

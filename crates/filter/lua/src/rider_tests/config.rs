@@ -340,6 +340,22 @@ fn options_of_a_manifest_are_read_strictly() {
 }
 
 #[test]
+fn faults_of_a_manifest_and_of_its_options_are_told_at_once() {
+    let manifest = |runtime: &str| {
+        json!({
+            "name": "test", "runtime": runtime, "code": { "inline_string": "return {}" }, "on_error": "maybe",
+            "options": { "sandbox": "none", "sdk": "builtin", "more": 1 },
+        })
+    };
+    let told = |runtime: &str| {
+        let errors = Any::new(MANIFEST, &manifest(runtime).to_string(), None).err().unwrap();
+        errors.into_iter().map(|error| error.path).collect::<Vec<_>>()
+    };
+    assert_eq!(told("rider"), ["on_error", "options.sandbox", "options.more"]);
+    assert_eq!(told("envoy-lua"), ["on_error", "options.sdk", "options.sandbox", "options.more"]);
+}
+
+#[test]
 fn what_a_runtime_has_not_is_refused() {
     let refused = |runtime: &str, fields: Value| {
         let mut manifest = json!({ "name": "test", "runtime": runtime, "code": { "inline_string": "return {}" } });

@@ -195,6 +195,12 @@ function Handle:verifySignature(hash, key, signature, signature_length, data, le
   return false, "Failed to verify digest. Error code: 0"
 end
 
+-- Modules of ours, which come behind files: a script may bring its own under these names, as it must in Envoy.
+local modules, preload = {}, package.preload
+for _, name in ipairs { "cjson", "cjson.safe" } do
+  modules[name], preload[name] = preload[name], nil
+end
+
 -- A hook that calls the script's function with a handle; and whether that would make no difference.
 local function hook(name, side)
   local act = rawget(_G, name)
@@ -203,6 +209,9 @@ local function hook(name, side)
 end
 
 return function(script)
+  -- The sandbox is closed now: it takes searchers away.
+  local searchers = package.loaders
+  searchers[#searchers + 1] = function(name) return modules[name] end
   script()
   local hooks, idle = {}, {}
   hooks.request_headers, idle.request_headers = hook("envoy_on_request", border.REQUEST)

@@ -167,3 +167,47 @@ fn machine_code_is_loaded_from_where_the_configuration_says_and_from_nowhere_els
     assert!(errors[0].message.contains("module 'answer' not found"), "{}", errors[0].message);
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn a_scripts_own_cjson_is_taken_before_ours() {
+    let folder = std::env::temp_dir().join(format!("postrider-lua-json-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("cjson.lua"), "return { decode = function() return { a = 'own' } end }").unwrap();
+    let script = r#"
+        local cjson, safe = require("cjson"), require("cjson.safe")
+        function envoy_on_request(h)
+            h:headers():add("x-out", cjson.decode('{"a": "ours"}').a .. " " .. safe.decode('{"a": "safe"}').a)
+        end"#;
+    let path = format!("{}/?.lua", folder.display());
+    for (config, expected) in [
+        (serde_json::json!({ "inline_code": script }), "ours safe"),
+        (serde_json::json!({ "inline_code": script, "package_paths": [path] }), "own safe"),
+        (serde_json::json!({ "inline_code": script, "postrider.rules": { "sandbox": "strict" } }), "ours safe"),
+    ] {
+        let mut trial = Trial::new(KIND, &config.to_string(), None).unwrap();
+        assert_eq!(trial.request(&[]), Outcome::Passed);
+        assert_eq!(trial.request_header("x-out").as_deref(), Some(expected), "{config}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_changed_module_is_seen_although_streams_of_the_configuration_before_go_on() {
+    let folder = std::env::temp_dir().join(format!("postrider-lua-changed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let module = folder.join("changes.lua");
+    let script = "local by = require('changes') function envoy_on_request(h) h:headers():replace('x-by', by) end";
+    let paths = [format!("{}/?.lua", folder.display())];
+    let config = serde_json::json!({ "inline_code": script, "package_paths": paths }).to_string();
+    let with = |text: &str| {
+        std::fs::write(&module, text).unwrap();
+        let mut trial = Trial::new(KIND, &config, None).unwrap();
+        trial.request(&[]);
+        trial
+    };
+    // Both live: one has the machine of the module before.
+    let (before, after) = (with("return 'before'"), with("return 'after'"));
+    assert_eq!(before.request_header("x-by").as_deref(), Some("before"));
+    assert_eq!(after.request_header("x-by").as_deref(), Some("after"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
