@@ -1,11 +1,11 @@
 //! Bodies: whole, in chunks, replaced, of either direction.
 
 use postrider_tests::kit::config::{router, upstream_http_options};
-use postrider_tests::kit::{Config, Origin, Proxy};
+use postrider_tests::kit::{Config, Origin, Proxy, Request, Response};
 use serde_json::json;
 
 use crate::site::Want::{Body, Down, NoUp, Status, Up, UpBody};
-use crate::site::{Case, check, lua};
+use crate::site::{Case, check, lua, site};
 
 #[test]
 fn bodies_are_read_and_replaced_as_in_envoy() {
@@ -103,8 +103,8 @@ fn bodies_are_read_and_replaced_as_in_envoy() {
     ]);
 }
 
-#[test]
-fn trailers_are_read_and_edited_as_in_envoy() {
+/// What becomes of a request whose body and trailers come in one piece, as those of its answer do, in a proxy with this script.
+fn with_trailers(script: &str) -> (Response, Request) {
     let origin = Origin::start(|connection| {
         while connection.request().is_some() {
             connection.write(
@@ -112,13 +112,6 @@ fn trailers_are_read_and_edited_as_in_envoy() {
             );
         }
     });
-    let script = "local function edit(h)
-        local t = h:trailers()
-        t:add('x-added', t:get('x-sum') .. '!')
-        t:remove('x-gone')
-        t:replace('x-count', t:getNumValues('x-sum'))
-      end
-      envoy_on_request, envoy_on_response = edit, edit";
     let trailers = json!({"explicit_http_config": {"http_protocol_options": {"enable_trailers": true}}});
     let config = Config::new()
         .http(json!({
@@ -133,11 +126,57 @@ fn trailers_are_read_and_edited_as_in_envoy() {
     let request = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-sum: 5\r\nx-gone: 1\r\n\r\n";
     let response = proxy.exchange(request);
     assert_eq!((response.status, response.text()), (200, "ok"));
-    let seen = &origin.requests()[0];
+    let seen = origin.requests().remove(0);
     assert_eq!(seen.body, b"hello");
+    (response, seen)
+}
+
+#[test]
+fn trailers_are_read_and_edited_as_in_envoy() {
+    let (response, seen) = with_trailers(
+        "local function edit(h)
+           local t = h:trailers()
+           t:add('x-added', t:get('x-sum') .. '!')
+           t:remove('x-gone')
+           t:replace('x-count', t:getNumValues('x-sum'))
+         end
+         envoy_on_request, envoy_on_response = edit, edit",
+    );
     for (trailers, sum) in [(&seen.trailers, "5"), (&response.trailers, "2")] {
         let value = |name: &str| trailers.values(name).join("|");
         let edited = [value("x-sum"), value("x-added"), value("x-count"), value("x-gone")];
         assert_eq!(edited, [sum.to_owned(), format!("{sum}!"), "1".to_owned(), String::new()], "{trailers:?}");
+    }
+}
+
+#[test]
+fn the_last_piece_of_a_body_is_seen_although_its_trailers_have_come() {
+    let (response, seen) = with_trailers(
+        "local function count(h)
+           local n = 0
+           for chunk in h:bodyChunks() do n = n + chunk:length() end
+           h:trailers():add('x-length', n)
+         end
+         envoy_on_request, envoy_on_response = count, count",
+    );
+    let lengths = [&seen.trailers, &response.trailers].map(|trailers| trailers.values("x-length").join("|"));
+    assert_eq!(lengths, ["5", "2"]);
+}
+
+#[test]
+fn a_chunked_body_without_a_byte_is_a_body() {
+    let origin = Origin::echo("a");
+    let script = "function envoy_on_request(h)
+        local body = h:body()
+        h:headers():add('x-out', body and 'of ' .. body:length() or 'none')
+      end";
+    let filter = lua(json!({"default_source_code": {"inline_string": script}}));
+    let proxy = site(&[filter], json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]), &origin);
+    for (framing, expected) in
+        [("transfer-encoding: chunked\r\n\r\n0\r\n", "of 0"), ("content-length: 0\r\n", "none"), ("", "none")]
+    {
+        origin.forget();
+        assert_eq!(proxy.exchange(format!("POST / HTTP/1.1\r\nhost: test\r\n{framing}\r\n")).status, 200);
+        assert_eq!(origin.requests()[0].headers.values("x-out"), [expected], "{framing:?}");
     }
 }

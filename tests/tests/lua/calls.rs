@@ -26,6 +26,17 @@ fn calls_answer_as_in_envoy() {
             &[Status(200), Body("payloadx-n: 1content-length: 7")],
         ),
         Case::get(
+            "call-with-an-empty-body",
+            "function envoy_on_request(h)
+               local out = ''
+               for _, body in ipairs { '', false } do
+                 local _, seen = h:httpCall('other', {[':method'] = 'GET', [':path'] = '/x', [':authority'] = 'o'}, body or nil, 5000)
+                 out = out .. tostring(seen:match('content%-length: %d+'))
+               end
+               h:respond({[':status'] = '200'}, out) end",
+            &[Body("content-length: 0nil")],
+        ),
+        Case::get(
             "call-in-the-response",
             "function envoy_on_response(h)
                local headers = h:httpCall('other', {[':method'] = 'GET', [':path'] = '/y', [':authority'] = 'o'}, nil, 5000)

@@ -68,7 +68,7 @@ pub(super) unsafe extern "C" fn begin(cluster: *const c_char, length: usize) -> 
 /// Sends the call. With `asynchronous` nobody hears the outcome; otherwise the script yields and is resumed with it.
 /// `timeout` in milliseconds; 0 is none. Of its span, `told` says whether it is told: 1 and 0, or -1 for as its request's is.
 pub(super) unsafe extern "C" fn send(
-    body: *const c_char,
+    text: *const c_char,
     length: usize,
     timeout: c_double,
     asynchronous: c_int,
@@ -80,13 +80,13 @@ pub(super) unsafe extern "C" fn send(
             return LIMIT;
         }
         // SAFETY: the SDK passes a Lua string with its length, or null.
-        let body = unsafe { take(body, length) };
+        let body = unsafe { take(text, length) };
         let request = std::mem::take(&mut turn.scratch.call);
         let mut head = request.head;
         if head.path().is_empty() || head.authority().is_empty() || head.method_bytes().is_empty() {
             return INVALID;
         }
-        if !body.is_empty() {
+        if !text.is_null() {
             // Digits are a valid value.
             let _ = head.fields.set(HeaderId::ContentLength, postrider_http::Decimal::new(length as u64).as_bytes());
         }

@@ -6,6 +6,7 @@ local type, error, setmetatable = type, error, setmetatable
 local band, wait = require("bit").band, border.wait
 local text, integer, dead = kit.text, kit.integer, kit.dead
 local COMPLETE, ENDED, TRAILERS, STREAMED = border.COMPLETE, border.ENDED, border.TRAILERS, border.STREAMED
+local TRAILERS_ENDED = TRAILERS + ENDED
 local WAIT_BODY, WAIT_CHUNK, WAIT_TRAILERS = border.WAIT_BODY, border.WAIT_CHUNK, border.WAIT_TRAILERS
 
 local TURN, SIDE = 1, 2
@@ -48,22 +49,27 @@ function Buffer:setBytes(bytes)
   return #bytes
 end
 
--- `known`: the script has seen this body before, so there is one even if it is empty by now.
+-- `known`: the script has seen this body before, so there is one even if it is empty by now. One that ends without a byte
+-- is one, too, unless trailers end it.
 function kit.body(side, known, always_wrap)
   local at = flow(side)
   if band(at, STREAMED) ~= 0 then
     if band(at, ENDED) ~= 0 then error("cannot call body() after body has been streamed", 3) end
     error("cannot call body() after body streaming has started", 3)
   end
-  if band(at, COMPLETE + ENDED) == 0 then wait(WAIT_BODY) end
-  if always_wrap or known or body_length(side) ~= 0 then return buffer(side) end
+  local came = false
+  if band(at, COMPLETE + ENDED) == 0 then
+    wait(WAIT_BODY)
+    came = band(flow(side), TRAILERS) == 0
+  end
+  if always_wrap or known or came or body_length(side) ~= 0 then return buffer(side) end
 end
 
 local function next_chunk(side)
   if band(flow(side), ENDED) ~= 0 then return nil end
   wait(WAIT_CHUNK)
-  -- Trailers end the body without a piece.
-  if band(flow(side), TRAILERS) ~= 0 then return nil end
+  -- Trailers end the body without a piece. They may be known already when the last piece is shown, which they do not end.
+  if band(flow(side), TRAILERS_ENDED) == TRAILERS_ENDED then return nil end
   return buffer(side)
 end
 
