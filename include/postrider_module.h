@@ -100,8 +100,13 @@ enum { /* facts about a stream: (s)tring, (i)nteger, (b)oolean */
   PR_REQUEST_ID = 9,              /* s */
   PR_REQUEST_PROTOCOL = 10,       /* s: HTTP/1.1 */
   PR_REQUEST_QUERY = 11,          /* s */
+  PR_REQUEST_SIZE = 13,           /* i: bytes of the body */
+  PR_REQUEST_TOTAL_SIZE = 14,     /* i: with the head */
   PR_RESPONSE_CODE = 15,          /* i */
   PR_RESPONSE_CODE_DETAILS = 16,  /* s */
+  PR_RESPONSE_FLAGS = 17,         /* i: a bit for each */
+  PR_RESPONSE_SIZE = 21,          /* i: bytes of the body */
+  PR_RESPONSE_TOTAL_SIZE = 22,    /* i: with the head */
   PR_SOURCE_ADDRESS = 24,         /* s: the client, with its port */
   PR_SOURCE_PORT = 25,            /* i */
   PR_DESTINATION_ADDRESS = 26,    /* s */
@@ -110,11 +115,35 @@ enum { /* facts about a stream: (s)tring, (i)nteger, (b)oolean */
   PR_CONNECTION_MTLS = 29,        /* b */
   PR_REQUESTED_SERVER_NAME = 30,  /* s */
   PR_TLS_VERSION = 31,            /* s */
+  PR_SUBJECT_LOCAL = 32,          /* s: of certificates, up to 38: ours, and the client's */
+  PR_SUBJECT_PEER = 33,           /* s */
+  PR_DNS_SAN_LOCAL = 34,          /* s: the first name, as those below */
+  PR_DNS_SAN_PEER = 35,           /* s */
+  PR_URI_SAN_LOCAL = 36,          /* s */
+  PR_URI_SAN_PEER = 37,           /* s */
+  PR_SHA256_PEER = 38,            /* s */
+  PR_TRANSPORT_FAILURE = 39,      /* s: of the client's connection */
+  PR_TERMINATION_DETAILS = 40,    /* s: why the client's connection ended */
   PR_UPSTREAM_ADDRESS = 41,       /* s */
   PR_UPSTREAM_PORT = 42,          /* i */
+  PR_UPSTREAM_TLS_VERSION = 43,   /* s */
+  PR_UPSTREAM_SUBJECT_LOCAL = 44, /* s: of certificates, up to 50: ours, and the upstream's */
+  PR_UPSTREAM_SUBJECT_PEER = 45,  /* s */
+  PR_UPSTREAM_DNS_SAN_LOCAL = 46, /* s */
+  PR_UPSTREAM_DNS_SAN_PEER = 47,  /* s */
+  PR_UPSTREAM_URI_SAN_LOCAL = 48, /* s */
+  PR_UPSTREAM_URI_SAN_PEER = 49,  /* s */
+  PR_UPSTREAM_SHA256_PEER = 50,   /* s */
+  PR_UPSTREAM_LOCAL_ADDRESS = 51, /* s */
+  PR_UPSTREAM_FAILURE = 52,       /* s: of the connection to the upstream */
+  PR_UPSTREAM_TRIES = 53,         /* i */
   PR_CLUSTER_NAME = 57,           /* s */
+  PR_LISTENER_DIRECTION = 59,     /* i: 1 inbound, 2 outbound, 0 neither */
   PR_ROUTE_NAME = 61,             /* s */
   PR_VIRTUAL_HOST_NAME = 63,      /* s */
+  PR_FILTER_CHAIN_NAME = 66,      /* s */
+  PR_HEALTH_CHECK = 67,           /* b */
+  PR_VIRTUAL_CLUSTER_NAME = 69,   /* s: of access loggers */
 };
 
 /* ---- the module's functions ---- */
@@ -145,6 +174,9 @@ int envoy_dynamic_module_on_http_filter_local_reply(pr_stream stream, const void
 /* A scheduler committed an event. */
 void envoy_dynamic_module_on_http_filter_scheduled(pr_stream stream, const void *filter, uint64_t event);
 void envoy_dynamic_module_on_http_filter_config_scheduled(pr_config config, const void *own, uint64_t event);
+/* More of an answer in pieces waits for the client than the connection allows, and no longer does. */
+void envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(pr_stream stream, const void *filter);
+void envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(pr_stream stream, const void *filter);
 /* Calls. */
 void envoy_dynamic_module_on_http_filter_http_callout_done(pr_stream stream, const void *filter, uint64_t id, int result,
                                                            const pr_header *headers, size_t header_count,
@@ -177,6 +209,8 @@ void envoy_dynamic_module_on_http_filter_config_http_stream_reset(pr_config conf
 /* The value at `index`, from 0; `count` (may be null) becomes how many there are. */
 bool envoy_dynamic_module_callback_http_get_header(pr_stream stream, int map, pr_bytes name, pr_bytes *value,
                                                    size_t index, size_t *count);
+/* All values: `out` has room for as many as the function above counts. */
+bool envoy_dynamic_module_callback_http_get_header_values(pr_stream stream, int map, pr_bytes name, pr_bytes *out);
 size_t envoy_dynamic_module_callback_http_get_headers_size(pr_stream stream, int map);
 /* `out` has room for as many as the function above says. */
 bool envoy_dynamic_module_callback_http_get_headers(pr_stream stream, int map, pr_header *out);
@@ -193,6 +227,9 @@ bool envoy_dynamic_module_callback_http_append_body(pr_stream stream, int body, 
 bool envoy_dynamic_module_callback_http_drain_body(pr_stream stream, int body, size_t count);
 uint64_t envoy_dynamic_module_callback_http_get_buffer_limit(pr_stream stream);
 void envoy_dynamic_module_callback_http_set_buffer_limit(pr_stream stream, uint64_t limit);
+/* Whether what is shown was held by a filter in front: Postrider does not tell, and answers false. */
+bool envoy_dynamic_module_callback_http_received_buffered_request_body(pr_stream stream);
+bool envoy_dynamic_module_callback_http_received_buffered_response_body(pr_stream stream);
 
 /* ---- answers ---- */
 
@@ -209,18 +246,25 @@ void envoy_dynamic_module_callback_http_send_response_trailers(pr_stream stream,
 void envoy_dynamic_module_callback_http_filter_continue_decoding(pr_stream stream);
 void envoy_dynamic_module_callback_http_filter_continue_encoding(pr_stream stream);
 void envoy_dynamic_module_callback_http_clear_route_cache(pr_stream stream);
+/* In Postrider the same. */
+void envoy_dynamic_module_callback_http_clear_route_cluster_cache(pr_stream stream);
 void envoy_dynamic_module_callback_http_filter_reset_stream(pr_stream stream, int reason, pr_bytes details);
 /* Has the request begin anew when the hook has returned, as its head is now: through routes and filters, as if it had just
  * come. For a request without a body, before its answer has begun, from a hook for headers or what ends its wait; false
  * where it cannot. Logs say that this one was answered with these headers, of which there may be none. A request that begins
  * anew more than 16 times is answered with 508; Envoy has no limit, and takes requests with bodies, too. */
 bool envoy_dynamic_module_callback_http_filter_recreate_stream(pr_stream stream, const pr_header *headers, size_t count);
+/* The client's connection ends after this stream, graceful or not. */
+void envoy_dynamic_module_callback_http_filter_send_go_away_and_close(pr_stream stream, bool graceful);
 const void *envoy_dynamic_module_callback_get_most_specific_route_config(pr_stream stream);
 uint32_t envoy_dynamic_module_callback_http_filter_get_worker_index(pr_stream stream);
 bool envoy_dynamic_module_callback_http_filter_get_attribute_string(pr_stream stream, int fact, pr_bytes *value);
 bool envoy_dynamic_module_callback_http_filter_get_attribute_int(pr_stream stream, int fact, uint64_t *value);
 bool envoy_dynamic_module_callback_http_filter_get_attribute_bool(pr_stream stream, int fact, bool *value);
 bool envoy_dynamic_module_callback_http_get_cluster_name(pr_stream stream, pr_bytes *name);
+/* How many hosts of a priority the request's cluster has. */
+bool envoy_dynamic_module_callback_http_get_cluster_host_count(pr_stream stream, uint32_t priority, size_t *all,
+                                                               size_t *healthy, size_t *degraded);
 bool envoy_dynamic_module_callback_http_set_upstream_override_host(pr_stream stream, pr_bytes host, bool strict);
 
 /* Options of the sockets of a stream's connections, by the system's numbers. What is read is what this module set, as what it
@@ -279,6 +323,9 @@ void envoy_dynamic_module_callback_http_add_custom_flag(pr_stream stream, pr_byt
 
 void envoy_dynamic_module_callback_http_set_dynamic_metadata_string(pr_stream stream, pr_bytes space, pr_bytes key,
                                                                     pr_bytes value);
+/* Several of a namespace: names with values. */
+void envoy_dynamic_module_callback_http_set_dynamic_metadata_string_batch(pr_stream stream, pr_bytes space,
+                                                                          const pr_header *entries, size_t count);
 void envoy_dynamic_module_callback_http_set_dynamic_metadata_number(pr_stream stream, pr_bytes space, pr_bytes key,
                                                                     double value);
 void envoy_dynamic_module_callback_http_set_dynamic_metadata_bool(pr_stream stream, pr_bytes space, pr_bytes key,
@@ -483,6 +530,7 @@ typedef struct {
 } pr_sizes;
 
 enum { /* what a record is about: Envoy's AccessLogType */
+  PR_LISTENER_END = 0, /* a connection, as its listener saw it */
   PR_TCP_CONNECTED = 1,
   PR_TCP_PERIODIC = 2,
   PR_TCP_END = 3,
@@ -493,7 +541,7 @@ enum { /* what a record is about: Envoy's AccessLogType */
   PR_TRY_PERIODIC = 8,
   PR_TRY_END = 9,
   PR_TUNNEL_OPEN = 10,
-  PR_TCP_START = 14,
+  PR_TCP_START = 0, /* as in Envoy, which tells modules no more */
 };
 
 /* Null refuses the configuration. Statistics are defined here and at no other time. */
@@ -578,11 +626,11 @@ bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_fingerprint
 bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_cert_presented(pr_logger logger);
 bool envoy_dynamic_module_callback_access_logger_get_downstream_peer_cert_validated(pr_logger logger);
 bool envoy_dynamic_module_callback_access_logger_get_dynamic_metadata(
-    pr_logger logger, pr_bytes namespace, pr_bytes path, pr_bytes *out);
+    pr_logger logger, pr_bytes space, pr_bytes path, pr_bytes *out);
 bool envoy_dynamic_module_callback_access_logger_get_dynamic_metadata_number(
-    pr_logger logger, pr_bytes namespace, pr_bytes path, double *out);
+    pr_logger logger, pr_bytes space, pr_bytes path, double *out);
 bool envoy_dynamic_module_callback_access_logger_get_dynamic_metadata_bool(
-    pr_logger logger, pr_bytes namespace, pr_bytes path, bool *out);
+    pr_logger logger, pr_bytes space, pr_bytes path, bool *out);
 bool envoy_dynamic_module_callback_access_logger_get_filter_state(pr_logger logger, pr_bytes key, pr_bytes *out);
 bool envoy_dynamic_module_callback_access_logger_get_local_reply_body(pr_logger logger, pr_bytes *out);
 bool envoy_dynamic_module_callback_access_logger_get_trace_id(pr_logger logger, pr_bytes *out);
@@ -716,7 +764,7 @@ bool envoy_dynamic_module_callback_network_filter_get_ssl_uri_sans(pr_connection
 size_t envoy_dynamic_module_callback_network_filter_get_ssl_dns_sans_size(pr_connection connection);
 bool envoy_dynamic_module_callback_network_filter_get_ssl_dns_sans(pr_connection connection, pr_bytes *out);
 bool envoy_dynamic_module_callback_network_filter_get_ssl_subject(pr_connection connection, pr_bytes *out);
-/* Once there is one. Postrider does not know its name. */
+/* Once there is one. It has a name where the endpoint is configured with one, or was found by one. */
 bool envoy_dynamic_module_callback_network_filter_has_upstream_host(pr_connection connection);
 bool envoy_dynamic_module_callback_network_filter_get_upstream_host_address(
     pr_connection connection, pr_bytes *out, uint32_t *port);
@@ -733,20 +781,21 @@ bool envoy_dynamic_module_callback_network_filter_get_attribute_string(
 bool envoy_dynamic_module_callback_network_filter_get_attribute_int(pr_connection connection, int attribute, uint64_t *out);
 bool envoy_dynamic_module_callback_network_filter_get_attribute_bool(pr_connection connection, int attribute, bool *out);
 void envoy_dynamic_module_callback_network_set_dynamic_metadata_string(
-    pr_connection connection, pr_bytes namespace, pr_bytes key, pr_bytes value);
+    pr_connection connection, pr_bytes space, pr_bytes key, pr_bytes value);
 void envoy_dynamic_module_callback_network_set_dynamic_metadata_string_batch(
-    pr_connection connection, pr_bytes namespace, const pr_header *entries, size_t count);
+    pr_connection connection, pr_bytes space, const pr_header *entries, size_t count);
 void envoy_dynamic_module_callback_network_set_dynamic_metadata_number(
-    pr_connection connection, pr_bytes namespace, pr_bytes key, double value);
+    pr_connection connection, pr_bytes space, pr_bytes key, double value);
 void envoy_dynamic_module_callback_network_set_dynamic_metadata_bool(
-    pr_connection connection, pr_bytes namespace, pr_bytes key, bool value);
+    pr_connection connection, pr_bytes space, pr_bytes key, bool value);
 bool envoy_dynamic_module_callback_network_get_dynamic_metadata_string(
-    pr_connection connection, pr_bytes namespace, pr_bytes key, pr_bytes *out);
+    pr_connection connection, pr_bytes space, pr_bytes key, pr_bytes *out);
 bool envoy_dynamic_module_callback_network_get_dynamic_metadata_number(
-    pr_connection connection, pr_bytes namespace, pr_bytes key, double *out);
+    pr_connection connection, pr_bytes space, pr_bytes key, double *out);
 bool envoy_dynamic_module_callback_network_get_dynamic_metadata_bool(
-    pr_connection connection, pr_bytes namespace, pr_bytes key, bool *out);
-/* Texts. With a type, Postrider has `envoy.tcp_proxy.cluster` only: where TCP goes. */
+    pr_connection connection, pr_bytes space, pr_bytes key, bool *out);
+/* Bytes. With a type, what Envoy's factory of the key's name makes of them, as for streams; `envoy.tcp_proxy.cluster` says where
+ * TCP goes. */
 bool envoy_dynamic_module_callback_network_set_filter_state_bytes(pr_connection connection, pr_bytes key, pr_bytes value);
 bool envoy_dynamic_module_callback_network_get_filter_state_bytes(pr_connection connection, pr_bytes key, pr_bytes *out);
 bool envoy_dynamic_module_callback_network_set_filter_state_typed(pr_connection connection, pr_bytes key, pr_bytes value);
@@ -887,7 +936,7 @@ bool envoy_dynamic_module_callback_listener_filter_get_dynamic_metadata_string(
     pr_newcomer newcomer, pr_bytes space, pr_bytes key, pr_bytes *out);
 bool envoy_dynamic_module_callback_listener_filter_get_dynamic_metadata_number(
     pr_newcomer newcomer, pr_bytes space, pr_bytes key, double *out);
-/* Texts. With a type, Postrider has `envoy.tcp_proxy.cluster` only. */
+/* Bytes, or with a type what Envoy's factory of the key's name makes of them. */
 bool envoy_dynamic_module_callback_listener_filter_set_filter_state(pr_newcomer newcomer, pr_bytes key, pr_bytes value);
 bool envoy_dynamic_module_callback_listener_filter_get_filter_state(pr_newcomer newcomer, pr_bytes key, pr_bytes *out);
 bool envoy_dynamic_module_callback_listener_filter_set_filter_state_typed(

@@ -57,3 +57,55 @@ fn every_function_is_there_for_modules() {
         assert_eq!(exported(binary()), listed("callback", "envoy_dynamic_module_callback_"));
     }
 }
+
+/// The header for modules in C.
+const HEADER: &str = include_str!("../../include/postrider_module.h");
+
+#[test]
+fn the_header_has_every_function_that_does_something() {
+    let kinds =
+        [("callback", "envoy_dynamic_module_callback_", " nothing"), ("hook", "envoy_dynamic_module_on_", " called")];
+    for (kind, prefix, done) in kinds {
+        let does = |line: &&str| line.starts_with(kind) && (line.ends_with(" works") || line.ends_with(done));
+        for line in INTERFACE.lines().filter(does) {
+            let name = format!("{prefix}{}(", line.split(' ').nth(1).unwrap());
+            assert!(HEADER.contains(&name), "{name} is not in the header");
+        }
+    }
+}
+
+#[test]
+fn the_header_is_one_for_cpp_too() {
+    let text = HEADER.split("/*").flat_map(|part| part.split_once("*/").map_or(part, |(_, code)| code).split('\n'));
+    let code =
+        text.filter(|line| !line.starts_with('#') && !line.contains("extern \"C\"")).collect::<Vec<_>>().join("\n");
+    let words: BTreeSet<&str> = code.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').collect();
+    let of_cpp = [
+        "and",
+        "catch",
+        "class",
+        "delete",
+        "explicit",
+        "export",
+        "friend",
+        "mutable",
+        "namespace",
+        "new",
+        "not",
+        "operator",
+        "or",
+        "private",
+        "protected",
+        "public",
+        "template",
+        "this",
+        "throw",
+        "try",
+        "typename",
+        "using",
+        "virtual",
+        "xor",
+    ];
+    let found: Vec<&&str> = of_cpp.iter().filter(|word| words.contains(**word)).collect();
+    assert!(found.is_empty(), "words of C++ are names: {found:?}");
+}

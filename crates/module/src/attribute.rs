@@ -71,14 +71,44 @@ pub enum Attribute {
     UriSanPeerCertificate = 37,
     /// Text: of the client's certificate.
     Sha256PeerCertificateDigest = 38,
+    /// Text: why the client's connection failed as a transport.
+    TransportFailureReason = 39,
+    /// Text: why the client's connection ended.
+    TerminationDetails = 40,
     /// Text: address and port of the upstream host.
     UpstreamAddress = 41,
     /// Number.
     UpstreamPort = 42,
+    /// Text: `TLSv1.3`, of the connection to the upstream.
+    UpstreamTlsVersion = 43,
+    /// Text: of the certificate that the proxy showed to the upstream.
+    UpstreamSubjectLocalCertificate = 44,
+    /// Text: of the upstream's certificate.
+    UpstreamSubjectPeerCertificate = 45,
+    /// Text: the first name in the certificate that the proxy showed to the upstream.
+    UpstreamDnsSanLocalCertificate = 46,
+    /// Text: the first name in the upstream's certificate.
+    UpstreamDnsSanPeerCertificate = 47,
+    /// Text: the first URI in the certificate that the proxy showed to the upstream.
+    UpstreamUriSanLocalCertificate = 48,
+    /// Text: the first URI in the upstream's certificate.
+    UpstreamUriSanPeerCertificate = 49,
+    /// Text: of the upstream's certificate.
+    UpstreamSha256PeerCertificateDigest = 50,
+    /// Text: address and port of our end of the connection to the upstream.
+    UpstreamLocalAddress = 51,
+    /// Text: why the connection to the upstream failed as a transport.
+    UpstreamTransportFailureReason = 52,
+    /// Number: how often the request was tried.
+    UpstreamRequestAttemptCount = 53,
     /// Text.
     ClusterName = 57,
     /// Text.
     RouteName = 61,
     /// Text.
     VirtualHostName = 63,
+    /// Text: of the filter chain that serves the connection.
+    FilterChainName = 66,
+    /// Truth: the request is a health check.
+    HealthCheck = 67,
 }
