@@ -47,7 +47,11 @@ impl Line {
 
     /// With the script alone.
     fn served() -> Line {
-        Line::of(&[of(connections(), "script", "", true)])
+        Line::served_with("")
+    }
+
+    fn served_with(config: &str) -> Line {
+        Line::of(&[of(connections(), "script", config, true)])
     }
 
     fn client(&self) -> RawClient {
@@ -130,7 +134,7 @@ fn a_module_serves_connections_by_itself() {
          cluster=none host=0 state=0 reads=1 half=0 limit=100000 full=0 held=0 worker=0 address=1 number=1 mutual=0/0 \
          secure=00"
     );
-    assert_eq!(ask(&mut client, "note"), "value two 2.5 1 1 kept kept 0 0 1");
+    assert_eq!(ask(&mut client, "note"), "value two 2.5 1 1 kept kept 0 0 1 true");
     assert_eq!(ask(&mut client, "reading"), "3112");
     // What it does not take stays with it.
     client.send("!later\nfive!");
@@ -328,7 +332,8 @@ fn what_the_client_does_not_take_is_told() {
 fn logs_know_what_a_module_noted_and_why_it_ended_a_connection() {
     let folder = TempDir::new();
     let path = folder.path().join("log");
-    let format = "%DYNAMIC_METADATA(own:text)% %FILTER_STATE(own.state:PLAIN)% %CONNECTION_TERMINATION_DETAILS%\n";
+    let format = "%DYNAMIC_METADATA(own:text)% %FILTER_STATE(own.state:PLAIN)% %CONNECTION_TERMINATION_DETAILS% \
+                  %DYNAMIC_METADATA(own:end)%\n";
     let log = file_access_log(&path, json!({"log_format": {"text_format_source": {"inline_string": format}}}));
     let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "origin", "access_log": [log]}));
     let site = Line::of(&[module("script"), tcp]);
@@ -337,7 +342,32 @@ fn logs_know_what_a_module_noted_and_why_it_ended_a_connection() {
     client.send("!because enough said\n");
     assert!(client.closed());
     wait_until("the log", || std::fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n')));
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "value kept enough said\n");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "value kept enough said proxy\n");
+}
+
+#[test]
+fn logs_know_that_a_module_closed_a_connection() {
+    for (command, reason) in [("because enough said", "enough_said"), ("close 0", "dynamic_module_close")] {
+        let folder = TempDir::new();
+        let (path, of_listener) = (folder.path().join("log"), folder.path().join("listener"));
+        let log = |path: &Path| {
+            let format = "%DOWNSTREAM_LOCAL_CLOSE_REASON%\n";
+            file_access_log(path, json!({"log_format": {"text_format_source": {"inline_string": format}}}))
+        };
+        let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "origin", "access_log": [log(&path)]}));
+        let origin = Origin::tcp_echo("");
+        let chains = json!([{"filters": [module("script"), tcp]}]);
+        let fields = json!({"filter_chains": chains, "access_log": [log(&of_listener)]});
+        let config = Config::new().listener("tcp", fields).cluster("origin", &[origin.address]);
+        let proxy = Proxy::start(&config);
+        let mut client = RawClient::connect(proxy.address("tcp"));
+        client.send(format!("!{command}\n"));
+        client.read_to_end().unwrap();
+        for path in [&path, &of_listener] {
+            wait_until("the log", || std::fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n')));
+            assert_eq!(std::fs::read_to_string(path).unwrap().trim_end(), reason);
+        }
+    }
 }
 
 #[test]
@@ -367,6 +397,15 @@ fn a_connection_that_the_module_makes_nothing_for_ends() {
     let mut client = site.client();
     assert!(client.closed());
     assert_eq!(site.origin.connection_count(), 0);
+}
+
+#[test]
+fn a_connection_that_a_module_resets_as_it_begins_is_reset() {
+    let site = Line::served_with("reset");
+    let mut client = site.client();
+    assert!(client.read_to_end().is_err());
+    wait_until("the end", || site.counted("by_proxy") == 1);
+    assert_eq!(site.counted("connected"), 0);
 }
 
 #[test]

@@ -38,7 +38,8 @@ struct Line {
 
 const LOG: &str = "%DYNAMIC_METADATA(module:told)%|%FILTER_CHAIN_NAME%|%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%|\
                    %DOWNSTREAM_LOCAL_ADDRESS%|%CONNECTION_TERMINATION_DETAILS%|%DOWNSTREAM_TRANSPORT_FAILURE_REASON%|\
-                   %FILTER_STATE(module.state:PLAIN)%|%DYNAMIC_METADATA(module:number)%";
+                   %FILTER_STATE(module.state:PLAIN)%|%DYNAMIC_METADATA(module:number)%|%DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT%|\
+                   %FILTER_STATE(envoy.string:PLAIN)%";
 
 /// A chain that takes what `matches` says.
 fn chain(name: &str, matches: Value) -> Value {
@@ -119,7 +120,7 @@ fn a_filter_chain_is_chosen_by_what_a_module_says() {
     let lines: Vec<Vec<String>> = (1..=7).map(|number| line.logged(number)).collect();
     let of_chain = |name: &str| lines.iter().find(|line| line[1] == name).unwrap();
     assert_eq!((of_chain("far")[0].as_str(), of_chain("far")[2].as_str()), ("1", "192.0.2.9"));
-    assert_eq!(of_chain("there")[3], "198.51.100.7:80");
+    assert_eq!((of_chain("there")[3].as_str(), of_chain("there")[8].as_str()), ("198.51.100.7:80", "127.0.0.1"));
 }
 
 #[test]
@@ -140,9 +141,9 @@ fn a_greeting_is_taken_wherever_it_is_cut() {
 #[test]
 fn what_a_module_notes_reaches_logs_and_requests() {
     let line = Line::scripted();
-    assert_eq!(line.told("notes"), "1,2,-,1,kept,-,1");
+    assert_eq!(line.told("notes"), "1,2,-,1,kept,-,1,typed,1,true,0,1");
     let logged = line.logged(1);
-    assert_eq!((logged[6].as_str(), logged[7].as_str()), ("kept", "2.5"));
+    assert_eq!((logged[6].as_str(), logged[7].as_str(), logged[9].as_str()), ("kept", "2.5", "typed"));
     let fields = json!({"listener_filters": [module("script", "")]});
     let add = json!([{"header": {"key": "x-state", "value": "%FILTER_STATE(module.state:PLAIN)%"}}]);
     let config = Config::routes(json!([{
@@ -184,7 +185,7 @@ fn a_module_knows_the_connection() {
     assert_eq!(Line::scripted().told("sockets"), "1,1,1,77,1,1,4,0");
     let told = Line::scripted().told("server none.test;protocols a b;ja3 three;ja4 four;known");
     assert_eq!(told, "none.test,-,a,b,three,four,0,0");
-    assert_eq!(Line::scripted().told("facts"), "1,0,1024,1,1");
+    assert_eq!(Line::scripted().told("facts"), "1,0,1,1024,1,1");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use postrider_tests::kit::config::{extension, file_access_log};
+use postrider_tests::h2_origin::H2Origin;
+use postrider_tests::kit::config::{extension, file_access_log, upstream_http_options};
+use postrider_tests::kit::net::refusing_address;
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::modules::{logger, script};
 use postrider_tests::{postrider_only, site};
@@ -144,6 +146,124 @@ fn connections_are_told_without_messages() {
         parts(&line(&path, 1), &names),
         "moment=3 protocol=none route=none cluster=c method=none/0 status=none/0 listed=0 client=127.0.0.1:port host=127.0.0.1:port \
          received=5 sent=5 wire=5/5/5/5"
+    );
+}
+
+#[test]
+fn a_connection_and_its_requests_say_what_is_spoken_and_who_they_are() {
+    let folder = TempDir::new();
+    let path = |name: &str| folder.path().join(name);
+    let told = |name: &str| lines("lines", path(name).to_str().unwrap());
+    let router = json!({"upstream_log": [told("try")]});
+    let router = extension("envoy.filters.http.router", "filters.http.router.v3.Router", router);
+    let origin = H2Origin::start(100);
+    let http2 = upstream_http_options(
+        json!({"explicit_http_config": {"http_protocol_options": null, "http2_protocol_options": {}}}),
+    );
+    let (echo, tcp_path) = (Origin::tcp_echo(""), path("tcp"));
+    let tcp =
+        json!({"stat_prefix": "t", "cluster": "echo", "access_log": [lines("lines", tcp_path.to_str().unwrap())]});
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .overlay_filter("http", json!({"access_log": [told("request")], "http_filters": [router]}))
+        .overlay_listener("http", json!({"access_log": [told("listener")]}))
+        .tcp("tcp", tcp)
+        .cluster_with("origin", &[origin.address], http2)
+        .cluster("echo", &[echo.address]);
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    let names = ["moment", "protocol", "spoken", "tries", "id", "source", "site", "to", "known"];
+    let said = |name: &str| parts(&line(&path(name), 1), &names);
+    assert_eq!(
+        said("request"),
+        "moment=6 protocol=HTTP/1.1 spoken=HTTP/2 tries=1 id=none source=port site=1 to=origin known=111111"
+    );
+    assert_eq!(
+        said("try"),
+        "moment=9 protocol=HTTP/2 spoken=HTTP/2 tries=0 id=none source=port site=0 to=origin known=111111"
+    );
+    assert_eq!(
+        said("listener"),
+        "moment=0 protocol=HTTP/1.1 spoken=none tries=0 id=none source=port site=0 to=none known=111111"
+    );
+    assert_eq!(parts(&line(&path("listener"), 1), &["wire"]), "wire=0/0/0/0");
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send("hello");
+    assert_eq!(client.read_exact(5).unwrap(), b"hello");
+    drop(client);
+    assert_eq!(
+        said("tcp"),
+        "moment=3 protocol=none spoken=none tries=1 id=uuid source=port site=0 to=echo known=001101"
+    );
+}
+
+#[test]
+fn what_goes_on_has_no_end_yet() {
+    let folder = TempDir::new();
+    let (path, tcp_path) = (folder.path().join("request"), folder.path().join("connection"));
+    let (origin, echo) = (Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"), Origin::tcp_echo(""));
+    let manager = json!({
+        "access_log": [lines("lines", path.to_str().unwrap())],
+        "access_log_options": {"flush_access_log_on_new_request": true},
+    });
+    let tcp = json!({
+        "stat_prefix": "t", "cluster": "echo", "access_log": [lines("lines", tcp_path.to_str().unwrap())],
+        "access_log_options": {"flush_access_log_on_start": true, "flush_access_log_on_connected": true},
+    });
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .overlay_filter("http", manager)
+        .tcp("tcp", tcp)
+        .cluster("origin", &[origin.address])
+        .cluster("echo", &[echo.address]);
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    let names = ["moment", "over", "last"];
+    assert_eq!(parts(&line(&path, 1), &names), "moment=4 over=0 last=0");
+    assert_eq!(parts(&line(&path, 2), &["moment", "over"]), "moment=6 over=1");
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send("hello");
+    assert_eq!(client.read_exact(5).unwrap(), b"hello");
+    drop(client);
+    let told = [1, 2, 3].map(|number| parts(&line(&tcp_path, number), &["moment", "over"]));
+    assert_eq!(told, ["moment=0 over=0", "moment=1 over=0", "moment=3 over=1"]);
+}
+
+#[test]
+fn the_end_of_a_connection_that_was_meant_to_go_elsewhere_is_told() {
+    let folder = TempDir::new();
+    let path = folder.path().join("lines");
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let inspector = extension(
+        "envoy.filters.listener.proxy_protocol",
+        "filters.listener.proxy_protocol.v3.ProxyProtocol",
+        json!({}),
+    );
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .overlay_filter("http", json!({"access_log": [lines("lines", path.to_str().unwrap())]}))
+        .overlay_listener("http", json!({"listener_filters": [inspector]}))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    let mut client = proxy.client();
+    client.send("PROXY TCP4 192.0.2.1 198.51.100.7 11 22\r\n");
+    assert_eq!(client.exchange("GET / HTTP/1.1\r\nhost: test\r\n\r\n").status, 200);
+    assert_eq!(
+        parts(&line(&path, 1), &["client", "here", "direct"]),
+        "client=192.0.2.1:port here=198.51.100.7:port direct=127.0.0.1:port"
+    );
+}
+
+#[test]
+fn what_an_upstream_that_was_not_reached_speaks_is_not_told() {
+    let folder = TempDir::new();
+    let path = folder.path().join("lines");
+    let nobody = refusing_address();
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+        .overlay_filter("http", json!({"access_log": [lines("lines", path.to_str().unwrap())]}))
+        .cluster("origin", &[nobody]);
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 503);
+    assert_eq!(
+        parts(&line(&path, 1), &["cluster", "spoken", "host"]),
+        "cluster=origin spoken=none host=127.0.0.1:port"
     );
 }
 

@@ -69,7 +69,7 @@ fn filter_state_has_values_of_types_and_objects_of_modules() {
 #[test]
 fn times_and_hosts_are_known_as_far_as_the_stream_has_come() {
     let site = asking().start();
-    let answer = site.get("/", "");
+    let answer = site.get("/at?all", "");
     // Its start, and no upstream yet.
     assert_eq!(seen(&site, "x-before"), "1 0 0 0");
     let host = site.origin.address;
@@ -77,6 +77,9 @@ fn times_and_hosts_are_known_as_far_as_the_stream_has_come() {
     // The request came, was sent and answered, in that order; without TLS, and not at its end.
     assert_eq!(answer.header("x-moments"), "11 000");
     wait_until("the end of the stream", || site.proxy.stderr().contains("asks: 1 none 11"));
+    // Its messages can be read then.
+    let stderr = site.proxy.stderr();
+    assert!(stderr.contains(" body of GET /at?all 200"), "{stderr}");
 }
 
 #[test]

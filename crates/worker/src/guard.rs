@@ -124,7 +124,12 @@ pub(crate) fn refuse(worker: &Rc<Worker>, chain: &Chain, arrival: &Arrival, exce
 
 async fn turn_away(worker: &Rc<Worker>, chain: &Chain, mut arrival: Arrival, info: StreamInfo) {
     let record = arrival.record.take();
-    plain::say(worker.clone(), b"", chain.buffer_limit, arrival).await;
+    if arrival.io.was_ended() {
+        // In the way that the filter said.
+        drop(arrival);
+    } else {
+        plain::say(worker.clone(), b"", chain.buffer_limit, arrival).await;
+    }
     let info = match &chain.handler {
         Handler::Tcp(tcp) => tcp::turned_away(worker, tcp, info),
         Handler::Http(_) | Handler::Echo | Handler::Say(_) | Handler::Filters => info,

@@ -247,6 +247,21 @@ impl Io {
         }
     }
 
+    /// Such filters hear that it is over, which they may note something about.
+    pub(crate) fn close(&mut self) {
+        if let Io::Filtered(filtered) = self {
+            filtered.close();
+        }
+    }
+
+    /// Why such filters ended it.
+    #[cold]
+    pub(crate) fn tell_end(&self, info: &mut StreamInfo) {
+        if let Io::Filtered(filtered) = self {
+            filtered.tell_end(info);
+        }
+    }
+
     /// What such filters noted.
     pub(crate) fn noted(&self, info: &mut StreamInfo) {
         if let Io::Filtered(filtered) = self {

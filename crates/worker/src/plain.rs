@@ -82,6 +82,7 @@ pub(crate) async fn hold(worker: Rc<Worker>, arrival: Arrival) {
     let Io::Filtered(mut filtered) = io else { return };
     // However it ended, it is over.
     let _ = std::future::poll_fn(|cx| filtered.poll_over(cx)).await;
+    filtered.close();
     if let Some(record) = record {
         record.note(|info| {
             (info.bytes_received, info.bytes_sent) = (filtered.info.bytes_received, filtered.info.bytes_sent);

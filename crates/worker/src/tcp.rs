@@ -136,6 +136,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
     session.run(tcp).await;
     let worker = session.worker.clone();
     worker.busy.set(worker.busy.get().saturating_sub(1));
+    session.client.close();
     session.client.noted(&mut session.info);
     session.log(tcp, Logged::End);
     drop(counted);

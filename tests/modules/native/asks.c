@@ -344,9 +344,12 @@ int ON(http_filter_response_headers)(pr_stream stream, const void *own, bool end
 }
 
 void ON(http_filter_stream_complete)(pr_stream stream, const void *own) {
-  char text[128];
-  pr_bytes secret = bytes("none");
+  char text[256];
+  pr_bytes secret = bytes("none"), method = bytes("none"), path = bytes("none"), status = bytes("none");
   pr_moments moments;
+  CALL(http_filter_get_attribute_string)(stream, PR_REQUEST_METHOD, &method);
+  CALL(http_get_header)(stream, PR_REQUEST_HEADERS, bytes(":path"), &path, 0, NULL);
+  CALL(http_get_header)(stream, PR_RESPONSE_HEADERS, bytes(":status"), &status, 0, NULL);
   CALL(http_get_timing_info)(stream, &moments);
   CALL(http_filter_get_generic_secret)(stream, ((const settings *)own)->token, &secret);
   bool ends = moments.known[PR_MOMENT_LAST_RECEIVED_UPSTREAM] && moments.known[PR_MOMENT_FIRST_SENT_DOWNSTREAM] &&
@@ -354,9 +357,10 @@ void ON(http_filter_stream_complete)(pr_stream stream, const void *own) {
               moments.times[PR_MOMENT_LAST_RECEIVED_UPSTREAM] <= moments.times[PR_MOMENT_COMPLETE];
   int64_t head = moments.times[PR_MOMENT_FIRST_RECEIVED_UPSTREAM], body = moments.times[PR_MOMENT_BODY_BEGAN];
   const char *began = !moments.known[PR_MOMENT_BODY_BEGAN] ? "no" : body > head ? "later" : body == head ? "same" : "earlier";
-  snprintf(text, sizeof text, "asks: %d %.*s %d%d, %s body", ends, (int)secret.length, secret.start,
+  snprintf(text, sizeof text, "asks: %d %.*s %d%d, %s body of %.*s %.*s %.*s", ends, (int)secret.length, secret.start,
            CALL(http_has_filter_state)(stream, bytes("value")),
-           CALL(http_get_filter_state_object)(stream, bytes("first")) == &things[0], began);
+           CALL(http_get_filter_state_object)(stream, bytes("first")) == &things[0], began, (int)method.length,
+           method.start, (int)path.length, path.start, (int)status.length, status.start);
   CALL(log)(PR_LOG_CRITICAL, bytes(text));
 }
 

@@ -5,7 +5,7 @@
  *   script   does what lines of the client's say that begin with `!`, and lets everything else pass
  *
  * A configuration of `wait` holds connections back until a thread lets them go on, to the cluster `origin`; one of `pass`
- * until something passes; one of `none` ends them. */
+ * until something passes; one of `none` ends them, one of `reset` resets them. */
 
 #include <ctype.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@ typedef enum { LOUD, EIGHTS, SCRIPT } sort;
 
 typedef struct {
   sort sort;
-  bool waits, stops, makes_none;
+  bool waits, stops, makes_none, resets;
   pr_config config;
   void *scheduler;
   size_t lines, level, sizes, heard, by_client, by_proxy, connected, above, below;
@@ -55,6 +55,7 @@ const void *ON(config_new)(pr_config config, pr_bytes name, pr_bytes text) {
   made->waits = is(text, "wait");
   made->stops = is(text, "pass");
   made->makes_none = is(text, "none");
+  made->resets = is(text, "reset");
   if ((made->sort == SCRIPT && !is(name, "script")) || is(text, "refused")) {
     free(made);
     return NULL;
@@ -113,6 +114,7 @@ static void commit_later_for(pr_connection connection) {
 int ON(new_connection)(pr_connection connection, const void *own) {
   const settings *known = ((const filter *)own)->settings;
   if (known->waits) commit_later_for(connection);
+  if (known->resets) OF(close)(connection, PR_CLOSE_RESET);
   return known->waits || known->stops ? PR_STOP : PR_PASS;
 }
 
@@ -181,9 +183,13 @@ static void note(pr_connection connection) {
   CALL(get_filter_state_typed)(connection, literal("own.state"), &typed);
   bool other = CALL(get_dynamic_metadata_string)(connection, literal("own"), literal("number"), &none);
   bool unknown = CALL(set_filter_state_typed)(connection, literal("no.such.kind"), literal("x"));
+  pr_bytes flag = {0};
+  CALL(set_filter_state_typed)(connection, literal("envoy.bool"), literal("true"));
+  CALL(get_filter_state_typed)(connection, literal("envoy.bool"), &flag);
   char line[256];
-  snprintf(line, sizeof line, "%.*s %.*s %.1f %d %d %.*s %.*s %d %d %d\n", (int)text.length, text.start, (int)second.length,
-           second.start, number, truth, set, (int)state.length, state.start, (int)typed.length, typed.start, other, unknown, has_raw);
+  snprintf(line, sizeof line, "%.*s %.*s %.1f %d %d %.*s %.*s %d %d %d %.*s\n", (int)text.length, text.start, (int)second.length,
+           second.start, number, truth, set, (int)state.length, state.start, (int)typed.length, typed.start, other, unknown, has_raw,
+           (int)flag.length, flag.start);
   say(connection, line);
 }
 
@@ -346,6 +352,8 @@ void ON(event)(pr_connection connection, const void *own, int event) {
   const settings *known = ((const filter *)own)->settings;
   size_t counters[] = {known->by_client, known->by_proxy, known->connected};
   ended += event == 0 || event == 1;
+  if (event == PR_CLOSED_BY_CLIENT || event == PR_CLOSED_BY_PROXY)
+    CALL(set_dynamic_metadata_string)(connection, literal("own"), literal("end"), literal(event ? "proxy" : "client"));
   if (event >= 0 && event < 3) OF(increment_counter)(connection, counters[event], 1);
 }
 

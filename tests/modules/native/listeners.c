@@ -33,7 +33,7 @@ typedef struct {
   const settings *settings;
   pr_newcomer newcomer;
   uint64_t call;
-  bool waits;
+  bool waits, knows;
   char told[TOLD];
 } filter;
 
@@ -206,6 +206,13 @@ static void notes(filter *of) {
   say_found(of, found, text);
   found = OF(get_filter_state)(of->newcomer, bytes("module.none"), &text);
   say_found(of, found, text);
+  say_number(of, OF(set_filter_state_typed)(of->newcomer, bytes("envoy.string"), bytes("typed")));
+  found = OF(get_filter_state_typed)(of->newcomer, bytes("envoy.string"), &text);
+  say_found(of, found, text);
+  say_number(of, OF(set_filter_state_typed)(of->newcomer, bytes("envoy.bool"), bytes("true")));
+  found = OF(get_filter_state_typed)(of->newcomer, bytes("envoy.bool"), &text);
+  say_found(of, found, text);
+  say_number(of, OF(set_filter_state_typed)(of->newcomer, bytes("no.such.kind"), bytes("x")));
   OF(set_filter_state)(of->newcomer, bytes("own.raw"), (pr_bytes){"\x80\xff", 2});
   found = OF(get_filter_state)(of->newcomer, bytes("own.raw"), &text);
   say_number(of, found && text.length == 2 && !memcmp(text.start, "\x80\xff", 2));
@@ -240,6 +247,7 @@ static bool act(filter *of, char *line) {
     uint64_t number = 0;
     say_number(of, OF(get_connection_start_time_ms)(to) > 1700000000000u);
     say_number(of, OF(get_worker_index)(to));
+    say_number(of, of->knows);
     say_number(of, (int64_t)OF(max_read_bytes)(to));
     say_number(of, OF(get_attribute_string)(to, PR_SOURCE_ADDRESS, &text) && text.length > 9);
     say_number(of, OF(get_attribute_int)(to, PR_SOURCE_PORT, &number) && number > 0);
@@ -277,7 +285,9 @@ int ON(on_accept)(pr_newcomer newcomer, const void *own) {
 }
 
 size_t ON(get_max_read_bytes)(pr_newcomer newcomer, const void *own) {
-  (void)newcomer;
+  pr_bytes address = {NULL, 0};
+  uint32_t port = 0;
+  ((filter *)own)->knows = OF(get_remote_address)(newcomer, &address, &port) && port;
   return strcmp(((const filter *)own)->settings->name, "script") ? 0 : MOST;
 }
 

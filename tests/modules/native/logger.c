@@ -159,7 +159,20 @@ void ON(log)(pr_logger told, const void *own, int moment) {
   say(file, "state", ABOUT(get_filter_state)(told, literal("own"), &text), text);
   say(file, "trace", ABOUT(get_trace_id)(told, &text), text);
   say(file, "span", ABOUT(get_span_id)(told, &text), text);
-  fprintf(file, " sampled=%d\n", ABOUT(is_trace_sampled)(told));
+  fprintf(file, " sampled=%d", ABOUT(is_trace_sampled)(told));
+  there = ABOUT(get_request_id)(told, &text);
+  fprintf(file, " id=%s", !there ? "none" : text.length == 36 ? "uuid" : "other");
+  there = ABOUT(get_downstream_direct_local_address)(told, &text, &port);
+  say_address(file, "direct", there, text, port);
+  there = ABOUT(get_attribute_string)(told, PR_SOURCE_ADDRESS, &text);
+  fprintf(file, " source=%s", there && memchr(text.start, ':', text.length) ? "port" : "none");
+  fprintf(file, " site=%d", ABOUT(get_attribute_string)(told, PR_VIRTUAL_HOST_NAME, &text));
+  say(file, "to", ABOUT(get_attribute_string)(told, PR_CLUSTER_NAME, &text), text);
+  int facts[] = {PR_REQUEST_SIZE, PR_REQUEST_TOTAL_SIZE, PR_RESPONSE_FLAGS, PR_RESPONSE_SIZE, PR_RESPONSE_TOTAL_SIZE, PR_LISTENER_DIRECTION};
+  fprintf(file, " known=");
+  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+    fprintf(file, "%d", ABOUT(get_attribute_int)(told, facts[i], &whole));
+  fprintf(file, " last=%d\n", times.last_sent_downstream >= 0);
   fflush(file);
 }
 

@@ -29,8 +29,8 @@ pub trait LoggerFactory: Send + Sync {
 /// On one worker.
 pub trait AccessLogger {
     /// What the log's condition lets through; [`StreamInfo::logged`](crate::StreamInfo::logged) says what it is about. Of a
-    /// connection, for which `http` is false, the messages are empty.
-    fn log(&self, record: &Ended<'_>, http: bool);
+    /// connection, for which `http` is false, the messages are empty. `id` tells it from all others, where it has one.
+    fn log(&self, record: &Ended<'_>, http: bool, id: Option<&[u8]>);
 }
 
 /// Builds a factory from a logger's name and its configuration.

@@ -50,7 +50,7 @@ pub trait NewcomerSession {
     fn on_accept(&mut self, newcomer: &mut Newcomer<'_>) -> Passage;
 
     /// How many bytes it wants to see at most; for none it is not told of any.
-    fn wants(&mut self) -> usize;
+    fn wants(&mut self, newcomer: &mut Newcomer<'_>) -> usize;
 
     /// More came: `data` is all that did and was not taken by a filter, up to what is wanted. What is taken out of it in front
     /// is nobody else's.

@@ -98,7 +98,7 @@ pub(crate) struct FilterConfig<K: Kind> {
     own: AtomicPtr<std::ffi::c_void>,
     this: SharedWeak<FilterConfig<K>>,
     pub(crate) definitions: Definitions,
-    pub(crate) reach: Reach,
+    pub(crate) reach: Arc<Reach>,
     /// A filter of this configuration may keep its connection from ending.
     pub(crate) keeps: bool,
     /// Last: its code runs until everything else is gone.
@@ -131,7 +131,7 @@ impl<K: Kind> FilterConfig<K> {
             own: AtomicPtr::new(ptr::null_mut()),
             this: this.clone(),
             definitions: Definitions::default(),
-            reach: Reach::default(),
+            reach: Arc::default(),
             keeps: runtime::is_on(KEEPS),
             _library: library,
         });
@@ -156,10 +156,6 @@ impl<K: Kind> FilterConfig<K> {
 }
 
 impl<K: Kind> ConfigEvents for FilterConfig<K> {
-    fn reach(&self) -> &Reach {
-        &self.reach
-    }
-
     fn on_scheduled(&self, event: u64) {
         self.entries.config_scheduled(ptr::from_ref(self).cast_mut().cast(), self.own(), event);
     }

@@ -32,7 +32,7 @@ pub(crate) struct Config {
     own: AtomicPtr<std::ffi::c_void>,
     this: Weak<Config>,
     pub(crate) definitions: Definitions,
-    pub(crate) reach: Reach,
+    pub(crate) reach: Arc<Reach>,
     last_call: AtomicU64,
     /// The module does something about a message in its hooks for that message, and nowhere else.
     pub(crate) stays_in_hooks: bool,
@@ -92,7 +92,7 @@ impl Config {
             own: AtomicPtr::new(ptr::null_mut()),
             this: this.clone(),
             definitions: Definitions::default(),
-            reach: Reach::default(),
+            reach: Arc::default(),
             last_call: AtomicU64::new(0),
             stays_in_hooks: library.contents.stays_in_hooks,
             live: Live::default(),
@@ -139,10 +139,6 @@ impl Config {
 }
 
 impl ConfigEvents for Config {
-    fn reach(&self) -> &Reach {
-        &self.reach
-    }
-
     fn on_scheduled(&self, event: u64) {
         if let Some(scheduled) = self.entries.config_scheduled {
             let handle = ptr::from_ref(self).cast_mut().cast();

@@ -258,7 +258,9 @@ impl NetworkSession for Hosted {
         let hook = self.0.place.config.entries.new_connection;
         // SAFETY: the function of a loaded module, as the interface says. So below.
         let answer = hook.map(|hook| self.0.enter(connection, |handle, own| unsafe { hook(handle, own) }));
-        self.0.tell(event::CONNECTED, connection);
+        if self.0.stage.get() == Stage::Open {
+            self.0.tell(event::CONNECTED, connection);
+        }
         self.passage(answer)
     }
 

@@ -10,7 +10,7 @@
 
 use std::rc::Rc;
 
-use postrider_filter_api::{Action, Body, Filter, Flow, Hooks, LocalReply, State, Stream, StreamInfo};
+use postrider_filter_api::{Action, Body, Ended, Filter, Flow, Hooks, LocalReply, State, Stream};
 use postrider_http::ResponseHead;
 
 use crate::abi::{Buffer, body, head};
@@ -400,12 +400,12 @@ impl Filter for Hosted {
         self.on_answer(stream, |stream| self.on_flow(Side::Response, state, stream))
     }
 
-    fn on_complete(&self, state: &mut State, info: &StreamInfo) {
+    fn on_ended(&self, state: &mut State, ended: &Ended<'_>) {
         let State::Any(boxed) = std::mem::take(state) else { return };
         let Ok(instance) = boxed.downcast::<Instance>() else { return };
         if let Some(complete) = self.place.config.entries.stream_complete.filter(|_| !instance.own().is_null()) {
             // SAFETY: the function of a loaded module, as the interface says.
-            instance.enter_without(Some(info), |handle, own| unsafe { complete(handle, own) });
+            instance.enter_last(ended, |handle, own| unsafe { complete(handle, own) });
         }
     }
 }
@@ -502,7 +502,7 @@ impl Instance {
 }
 
 /// Details as logs have them, where they are not so already.
-fn as_word(details: &str) -> Option<String> {
+pub(crate) fn as_word(details: &str) -> Option<String> {
     let is_space = |letter: char| letter.is_ascii_whitespace() || letter == '\x0b';
     details.contains(is_space).then(|| details.replace(is_space, "_"))
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_filter_api::{Answer, CallFailure, CallHandle, CallStream, Heard, LocalReply, Stream, StreamInfo};
+use postrider_filter_api::{Answer, CallFailure, CallHandle, CallStream, Ended, Heard, LocalReply, Stream, StreamInfo};
 use postrider_http::ResponseHead;
 use postrider_model::Metadata;
 
@@ -39,6 +39,8 @@ pub(crate) struct Instance {
     stream: Cell<*mut Stream<'static>>,
     /// What is known of the stream, while a hook or the last call runs.
     info: Cell<*const StreamInfo>,
+    /// What is left of the messages, while the last call runs.
+    ended: Cell<*const Ended<'static>>,
     pub(crate) request: Course,
     pub(crate) response: Course,
     /// An answer that the module gave and that was not taken up yet.
@@ -178,6 +180,7 @@ impl Instance {
             own: Cell::new(ptr::null()),
             stream: Cell::new(ptr::null_mut()),
             info: Cell::new(ptr::null()),
+            ended: Cell::new(ptr::null()),
             request: Course::default(),
             response: Course::default(),
             reply: RefCell::new(None),
@@ -234,6 +237,20 @@ impl Instance {
         let answer = hook(self.handle(), self.own.get());
         self.info.set(ptr::null());
         answer
+    }
+
+    /// The last call into the module, which may look at the messages.
+    pub(crate) fn enter_last(&self, ended: &Ended<'_>, hook: impl FnOnce(StreamRef, Own)) {
+        // The lifetime is put off: nobody reads the pointer when this function has ended.
+        self.ended.set(ptr::from_ref(ended).cast());
+        self.enter_without(Some(ended.info), hook);
+        self.ended.set(ptr::null());
+    }
+
+    /// What is left of the messages; `None` but in the last call.
+    pub(crate) fn ended(&self) -> Option<&Ended<'_>> {
+        // SAFETY: set for the time of that call only, in which what it points to is there and only read.
+        unsafe { self.ended.get().as_ref() }
     }
 
     fn handle(&self) -> StreamRef {

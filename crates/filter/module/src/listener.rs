@@ -52,7 +52,7 @@ impl NewcomerSession for Nobody {
         Passage::Continue
     }
 
-    fn wants(&mut self) -> usize {
+    fn wants(&mut self, _: &mut Newcomer<'_>) -> usize {
         0
     }
 

@@ -16,7 +16,7 @@ use postrider_filter_plugin::{Edition, Metrics};
 use postrider_model::{Value, ValueError};
 
 use crate::abi::{Buffer, LoggerRef, Own};
-use crate::callbacks::runtime;
+use crate::callbacks::{View, runtime};
 use crate::definitions::Definitions;
 use crate::entry::LoggerEntries;
 use crate::envoy::bytes;
@@ -64,7 +64,7 @@ impl LoggerFactory for Bypass {
 struct Nobody;
 
 impl AccessLogger for Nobody {
-    fn log(&self, _: &Ended<'_>, _: bool) {}
+    fn log(&self, _: &Ended<'_>, _: bool, _: Option<&[u8]>) {}
 }
 
 struct Factory {
@@ -158,6 +158,8 @@ pub(crate) struct Telling {
     /// Null when the module made none: then it is told nothing.
     own: Cell<Own>,
     record: Cell<*const Ended<'static>>,
+    /// What tells it from all others, as long as the record is there.
+    id: Cell<Option<Buffer>>,
     /// The record is of a request.
     pub(crate) http: Cell<bool>,
     pub(crate) worker: u32,
@@ -181,6 +183,7 @@ impl Telling {
             config: config.clone(),
             own: Cell::new(ptr::null()),
             record: Cell::new(ptr::null()),
+            id: Cell::new(None),
             http: Cell::new(false),
             worker: place.worker,
             metrics,
@@ -207,6 +210,20 @@ impl Telling {
         unsafe { self.record.get().as_ref() }
     }
 
+    /// Which times it has.
+    pub(crate) fn view(&self) -> View {
+        let logged = self.info().map_or(Logged::End, |info| info.logged);
+        View {
+            of_client: self.http.get() && !logged.is_try(),
+            is_over: matches!(logged, Logged::End | Logged::TryEnd | Logged::OfListener(_)),
+        }
+    }
+
+    /// What tells the record's stream from all others, where it has that.
+    pub(crate) fn id(&self) -> Option<Buffer> {
+        self.id.get()
+    }
+
     pub(crate) fn info(&self) -> Option<&StreamInfo> {
         self.record().map(|record| record.info)
     }
@@ -228,15 +245,17 @@ impl Telling {
 }
 
 impl AccessLogger for Telling {
-    fn log(&self, record: &Ended<'_>, http: bool) {
+    fn log(&self, record: &Ended<'_>, http: bool, id: Option<&[u8]>) {
         let own = self.own.get();
         let Some(log) = self.config.entries.log.filter(|_| !own.is_null()) else { return };
         self.http.set(http);
         // The lifetime is put off: nobody reads the pointer when this function has ended.
         self.record.set(ptr::from_ref(record).cast());
+        self.id.set(id.map(Buffer::of));
         // SAFETY: the function of a loaded module, on a logger that it made, as the interface says.
         self.enter(|handle| unsafe { log(handle, own, moment(record.info.logged, http)) });
         self.record.set(ptr::null());
+        self.id.set(None);
     }
 }
 
@@ -270,6 +289,7 @@ fn moment(logged: Logged, http: bool) -> c_int {
         (Logged::TryPeriodic, _) => 8,
         (Logged::TryEnd, _) => 9,
         (Logged::Connected, true) => 10,
-        (Logged::Start, false) => 14,
+        // Envoy has a number for it, and tells modules none.
+        (Logged::Start, false) => 0,
     }
 }

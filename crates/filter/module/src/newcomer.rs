@@ -205,8 +205,8 @@ impl NewcomerSession for Hosted {
         self.passage(answer)
     }
 
-    fn wants(&mut self) -> usize {
-        self.0.wants()
+    fn wants(&mut self, newcomer: &mut Newcomer<'_>) -> usize {
+        self.0.enter(newcomer, |_, _| self.0.wants())
     }
 
     fn on_data(&mut self, newcomer: &mut Newcomer<'_>, data: &mut Vec<u8>) -> Passage {

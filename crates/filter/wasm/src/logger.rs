@@ -14,7 +14,7 @@ pub(crate) struct Telling {
 }
 
 impl AccessLogger for Telling {
-    fn log(&self, record: &Ended<'_>, http: bool) {
+    fn log(&self, record: &Ended<'_>, http: bool, _: Option<&[u8]>) {
         // As Envoy does: what is not over is not told.
         if !matches!(record.info.logged, Logged::End | Logged::OfListener(_)) {
             return;

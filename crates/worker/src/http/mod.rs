@@ -606,6 +606,9 @@ impl Connection {
             http.stats.gauge_dec(stat::DOWNSTREAM_CX_HTTP1_ACTIVE);
         }
         self.has_retired(http);
+        if let Some(record) = self.record.as_ref().filter(|_| self.io.was_ended()) {
+            record.note(|info| self.io.tell_end(info));
+        }
         let ended = counts::Ended {
             by_client: self.client_ended,
             busy: self.deserted,

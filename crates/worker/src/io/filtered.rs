@@ -437,6 +437,29 @@ impl Filtered {
         self.info.flags = info.flags;
     }
 
+    /// Filters hear that it is over, and no more after that.
+    pub(crate) fn close(&mut self) {
+        let Filtered { sessions, info, server_name, host, closed_by, .. } = self;
+        if !sessions.is_empty() {
+            info.ended = Some(host.now());
+        }
+        for Placed { mut session, handle, .. } in sessions.drain(..) {
+            let handle = &handle;
+            let connection = &mut Connection { info, server_name: server_name.as_deref(), handle, host: &**host };
+            session.on_closed(connection, *closed_by);
+        }
+    }
+
+    /// Why filters ended it.
+    pub(crate) fn tell_end(&self, info: &mut StreamInfo) {
+        if !self.info.termination_details.is_empty() {
+            info.termination_details.clone_from(&self.info.termination_details);
+        }
+        if !self.info.closed.downstream_reason.is_empty() {
+            info.closed.downstream_reason.clone_from(&self.info.closed.downstream_reason);
+        }
+    }
+
     /// What filters noted, for logs of the connection, and the bytes as the client has them.
     pub(crate) fn tell(&self, info: &mut StreamInfo) {
         info.bytes_received = self.info.bytes_received;
@@ -446,9 +469,7 @@ impl Filtered {
             info.set_state(name, value.clone());
         }
         info.upstream_objects.clone_from(&self.info.upstream_objects);
-        if !self.info.termination_details.is_empty() {
-            info.termination_details.clone_from(&self.info.termination_details);
-        }
+        self.tell_end(info);
         for shared in &self.info.shared {
             if !info.shared.iter().any(|known| Rc::ptr_eq(known, shared)) {
                 info.shared.push(shared.clone());
@@ -459,12 +480,7 @@ impl Filtered {
 
 impl Drop for Filtered {
     fn drop(&mut self) {
-        let Filtered { sessions, info, server_name, host, closed_by, .. } = self;
-        info.ended = Some(host.now());
-        for Placed { session, handle, .. } in sessions.iter_mut() {
-            let connection = &mut Connection { info, server_name: server_name.as_deref(), handle, host: &**host };
-            session.on_closed(connection, *closed_by);
-        }
+        self.close();
     }
 }
 

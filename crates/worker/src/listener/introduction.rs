@@ -158,16 +158,21 @@ impl Newcomer {
     /// Takes over what filters said of it.
     fn learn(&mut self, mut info: StreamInfo, redirected: bool) {
         self.remote = info.downstream_connection_remote;
-        self.local = info.downstream_local;
+        let direct_local = std::mem::replace(&mut self.local, info.downstream_local);
         self.redirected = redirected;
         let details = std::mem::take(&mut info.termination_details);
         let failure = info.downstream_failure.take();
         self.noted = guard::noted(info, self.noted.take());
+        if self.local != direct_local {
+            let noted = Rc::make_mut(self.noted.get_or_insert_default());
+            noted.direct_local = noted.direct_local.or(direct_local);
+        }
         let Some(record) = &self.record else { return };
         record.note(|info| {
             (info.downstream_remote, info.downstream_local) = (self.remote, self.local);
             info.termination_details = details;
             info.downstream_failure = failure;
+            info.connection.clone_from(&self.noted);
         });
         if let Some(noted) = &self.noted {
             record.keep(noted);
@@ -227,7 +232,7 @@ impl Introduction<'_> {
                 Some(false) => return Poll::Ready(Err(Ended::Closed)),
                 None => {}
             }
-            let wanted = self.sessions.get_mut(self.at).map_or(0, |session| session.wants()).min(MOST);
+            let wanted = self.with(socket, self.at, |session, seen| session.wants(seen)).unwrap_or(0).min(MOST);
             if self.ahead.len().min(wanted) > self.shown {
                 self.show(socket, wanted);
                 continue;

@@ -33,7 +33,7 @@ impl PluginLog {
             route: context.route,
             weighted: context.weighted,
         };
-        logger.log(&record, context.http);
+        logger.log(&record, context.http, context.stream_id().as_deref());
     }
 }
 

@@ -4,6 +4,7 @@
 //! What is wanted of the connection is done when the hook has returned: nothing enters a module while one of these functions
 //! runs for it.
 
+use std::borrow::Cow;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 
@@ -16,7 +17,8 @@ use super::metadata::{as_bool, as_number, as_text};
 use super::metrics::{self, Change};
 use super::{Symbol, calls, facts, give, notes, put, schedule};
 use crate::abi::{Buffer, Header, items};
-use crate::connection::{Event, Flow, Session};
+use crate::connection::{Event, Flow, Session, Stage};
+use crate::hooks::as_word;
 use crate::network::NetworkConfig;
 
 about! {
@@ -62,15 +64,15 @@ about! {
     envoy_dynamic_module_callback_network_filter_continue_reading() -> ()
         = |session| session.handle.resume();
     envoy_dynamic_module_callback_network_filter_close(kind: c_int) -> ()
-        = |session, kind| session.end(ending(kind));
+        = |session, kind| close(session, kind, CLOSED.into());
     envoy_dynamic_module_callback_network_filter_close_with_details(kind: c_int, details: Buffer) -> ()
         = |session, kind, details| {
             let details = String::from_utf8_lossy(details.bytes()).into_owned();
+            let details: Cow<'static, str> = if details.is_empty() { CLOSED.into() } else { details.into() };
             if let Some(connection) = session.connection() {
-                let details = if details.is_empty() { CLOSED.into() } else { details.into() };
-                connection.info.termination_details = details;
+                connection.info.termination_details = details.clone();
             }
-            session.end(ending(kind));
+            close(session, kind, details);
         };
     envoy_dynamic_module_callback_network_filter_disable_close(disabled: bool) -> ()
         = |session, disabled| if session.place.config.keeps {
@@ -158,7 +160,10 @@ about! {
             give(out, info.and_then(|info| facts::of_stream(&|text| session.lend(text), info, attribute)))
         };
     envoy_dynamic_module_callback_network_filter_get_attribute_int(attribute: c_int, out: *mut u64) -> bool
-        = |session, attribute, out| give(out, session.info().and_then(|info| facts::number_of(info, attribute)));
+        = |session, attribute, out| {
+            let info = session.info().filter(|_| !facts::is_of_messages(attribute));
+            give(out, info.and_then(|info| facts::number_of(info, attribute)))
+        };
     envoy_dynamic_module_callback_network_filter_get_attribute_bool(attribute: c_int, out: *mut bool) -> bool
         = |session, attribute, out| give(out, session.info().and_then(|info| facts::truth_of(info, attribute)));
 
@@ -186,7 +191,7 @@ about! {
     envoy_dynamic_module_callback_network_set_filter_state_typed(key: Buffer, value: Buffer) -> bool
         = |session, key, value| make_state(session, key, value);
     envoy_dynamic_module_callback_network_get_filter_state_typed(key: Buffer, out: *mut Buffer) -> bool
-        = |session, key, out| give(out, state(session, key));
+        = |session, key, out| give(out, session.info().and_then(|info| notes::serialised(info, name(key))));
 
     envoy_dynamic_module_callback_network_filter_http_callout(id: *mut u64, cluster: Buffer, headers: *const Header, count: usize, body: Buffer, timeout: u64) -> c_int
         = |session, id, cluster, headers, count, body, timeout| {
@@ -278,6 +283,18 @@ unsafe fn insert(session: &Session, flow: Flow, bytes: Buffer, in_front: bool) -
     let at = if in_front { 0 } else { data.len() };
     data.splice(at..at, bytes.iter().copied());
     true
+}
+
+/// Ends the connection; logs have the first reason for that.
+fn close(session: &Session, kind: c_int, reason: Cow<'static, str>) {
+    // SAFETY: no other function of this module's runs, and none keeps the connection.
+    if let Some(connection) = unsafe { session.connection() }
+        && session.stage.get() == Stage::Open
+    {
+        // One word, as in Envoy.
+        connection.info.closed.downstream_reason = as_word(&reason).map_or(reason, Cow::Owned);
+    }
+    session.end(ending(kind));
 }
 
 fn ending(kind: c_int) -> Ending {

@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 use std::net::SocketAddr;
 
-use postrider_filter_api::{Stream, StreamInfo};
-use postrider_http::{HeaderId, Scheme};
-use postrider_model::CertificatePart;
+use postrider_filter_api::{RouteFacts, Stream, StreamInfo};
+use postrider_http::{HeaderId, RequestHead, Scheme};
+use postrider_model::{CertificatePart, Direction};
 
 use super::{give, instance, put};
 use crate::abi::{Buffer, StreamRef};
@@ -21,15 +21,18 @@ pub(super) unsafe fn text(handle: StreamRef, attribute: c_int, out: *mut Buffer)
         let stream = stream.as_deref();
         let route = || of_route(instance, stream?, attribute);
         let known = || of_stream(&|text| instance.lend(text), info, attribute);
-        of_messages(stream, attribute).or_else(known).or_else(route)
+        let messages = match (&stream, instance.ended()) {
+            (Some(stream), _) => Some((&*stream.request, stream.route)),
+            (None, ended) => ended.map(|ended| (ended.request, ended.route)),
+        };
+        let said = messages.and_then(|(request, route)| of_messages(request, route, attribute));
+        said.or_else(known).or_else(route)
     });
     // SAFETY: as above.
     found.map(|found| unsafe { put(out, found) }).is_some()
 }
 
-fn of_messages(stream: Option<&Stream<'_>>, attribute: c_int) -> Option<Buffer> {
-    let stream = stream?;
-    let request = &*stream.request;
+fn of_messages(request: &RequestHead, route: Option<&RouteFacts>, attribute: c_int) -> Option<Buffer> {
     let lent = |bytes: &[u8]| Some(Buffer::of(bytes));
     match attribute {
         0 => lent(request.path()),
@@ -41,9 +44,9 @@ fn of_messages(stream: Option<&Stream<'_>>, attribute: c_int) -> Option<Buffer> 
         7 => lent(request.fields.get_name(b"user-agent")?),
         9 => lent(request.fields.get(HeaderId::XRequestId)?),
         10 => lent(request.version().as_str().as_bytes()),
-        11 => lent(request.query().unwrap_or_default()),
-        61 => lent(stream.route?.name.as_deref().unwrap_or_default().as_bytes()),
-        63 => lent(stream.route?.virtual_host.as_bytes()),
+        11 => lent(request.query()?),
+        61 => lent(route?.name.as_deref().unwrap_or_default().as_bytes()),
+        63 => lent(route?.virtual_host.as_bytes()),
         _ => None,
     }
 }
@@ -111,6 +114,11 @@ pub(super) unsafe fn truth(handle: StreamRef, attribute: c_int, out: *mut bool) 
     found.map(|found| unsafe { put(out, found) }).is_some()
 }
 
+/// Sizes of messages, which a connection whose bytes nobody reads has none of.
+pub(super) fn is_of_messages(attribute: c_int) -> bool {
+    matches!(attribute, 13 | 14 | 22)
+}
+
 pub(super) fn number_of(info: &StreamInfo, attribute: c_int) -> Option<u64> {
     let port = |address: Option<SocketAddr>| Some(u64::from(address?.port()));
     match attribute {
@@ -125,6 +133,11 @@ pub(super) fn number_of(info: &StreamInfo, attribute: c_int) -> Option<u64> {
         28 => Some(info.connection_id),
         42 => info.upstream_remote.as_deref()?.rsplit_once(':')?.1.parse().ok(),
         53 => Some(u64::from(info.upstream_attempts)),
+        59 => Some(match info.surroundings.as_ref().map(|around| around.direction()) {
+            None | Some(Direction::Unspecified) => 0,
+            Some(Direction::Inbound) => 1,
+            Some(Direction::Outbound) => 2,
+        }),
         _ => None,
     }
 }

@@ -7,6 +7,7 @@ use postrider_http::{Decimal, FieldRef, Fields, HeaderId, RequestHead, ResponseH
 
 use super::{instance, put};
 use crate::abi::{Buffer, Header, StreamRef, map as kind};
+use crate::instance::Instance;
 
 /// Fields to read.
 #[derive(Clone, Copy)]
@@ -26,6 +27,23 @@ fn read<'a>(map: c_int, stream: &'a Stream<'_>) -> Option<Map<'a>> {
         kind::RESPONSE_HEADERS if stream.info.status != 0 => Map::Response(stream.response),
         kind::REQUEST_TRAILERS if !stream.request_trailers.is_empty() => Map::Plain(stream.request_trailers),
         kind::RESPONSE_TRAILERS if !stream.response_trailers.is_empty() => Map::Plain(stream.response_trailers),
+        _ => return None,
+    })
+}
+
+/// The same where a hook may only look: as the stream ends, too.
+fn found(instance: &Instance, map: c_int) -> Option<Map<'_>> {
+    // SAFETY: no other function of this module's runs.
+    if let Some(stream) = unsafe { instance.stream() } {
+        return read(map, stream);
+    }
+    let ended = instance.ended()?;
+    Some(match map {
+        // A head that cannot be understood has no method.
+        kind::REQUEST_HEADERS if !ended.request.method_bytes().is_empty() => Map::Request(ended.request),
+        kind::RESPONSE_HEADERS if ended.info.status != 0 => Map::Response(ended.response),
+        kind::REQUEST_TRAILERS if !ended.request_trailers.is_empty() => Map::Plain(ended.request_trailers),
+        kind::RESPONSE_TRAILERS if !ended.response_trailers.is_empty() => Map::Plain(ended.response_trailers),
         _ => return None,
     })
 }
@@ -125,9 +143,7 @@ pub(super) unsafe fn get(
 ) -> bool {
     // SAFETY: the caller is a module that follows the interface, here and below.
     let instance = unsafe { instance(handle) };
-    // SAFETY: no other function of this module's runs.
-    let stream = instance.and_then(|instance| unsafe { instance.stream() });
-    let map = stream.as_ref().and_then(|stream| read(map, stream));
+    let map = instance.and_then(|instance| found(instance, map));
     // What most ask for: the one value of a field by its name as it is kept.
     if index == 0
         && count.is_null()
@@ -187,9 +203,7 @@ pub(super) unsafe fn put_one(
 pub(super) unsafe fn values(handle: StreamRef, map: c_int, name: Buffer, out: *mut Buffer) -> bool {
     // SAFETY: as in `get`.
     let (Some(instance), name) = (unsafe { (instance(handle), name.bytes()) }) else { return false };
-    // SAFETY: as in `get`.
-    let Some(stream) = (unsafe { instance.stream() }) else { return false };
-    let Some(map) = read(map, stream) else { return false };
+    let Some(map) = found(instance, map) else { return false };
     lower(name, |name| {
         if let Some(value) = map.pseudo(name, &|text| instance.lend(text)) {
             // SAFETY: the module has room for as many as `get` counts.
@@ -207,18 +221,15 @@ pub(super) unsafe fn values(handle: StreamRef, map: c_int, name: Buffer, out: *m
 /// How many fields there are, pseudo ones included.
 pub(super) unsafe fn count(handle: StreamRef, map: c_int) -> usize {
     // SAFETY: as in `get`.
-    let stream = unsafe { instance(handle).and_then(|instance| instance.stream()) };
-    let map = stream.as_ref().and_then(|stream| read(map, stream));
-    map.map_or(0, Map::count)
+    let instance = unsafe { instance(handle) };
+    instance.and_then(|instance| found(instance, map)).map_or(0, Map::count)
 }
 
 /// Every field, pseudo ones first.
 pub(super) unsafe fn all(handle: StreamRef, map: c_int, out: *mut Header) -> bool {
     // SAFETY: as in `get`.
     let Some(instance) = (unsafe { instance(handle) }) else { return false };
-    // SAFETY: as in `get`.
-    let Some(stream) = (unsafe { instance.stream() }) else { return false };
-    let Some(map) = read(map, stream) else { return false };
+    let Some(map) = found(instance, map) else { return false };
     // SAFETY: the module has room for as many as `count` says.
     unsafe { map.put_all(&|text| instance.lend(text), out) }
 }

@@ -60,6 +60,7 @@ mod streams;
 use std::ffi::{c_int, c_void};
 
 pub(crate) use config_exchanges::{Live, forget};
+pub(crate) use moments::View;
 pub use process::{set_concurrency, set_validating};
 pub(crate) use schedule::{ConfigEvents, Scheduled};
 

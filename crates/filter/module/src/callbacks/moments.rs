@@ -57,26 +57,39 @@ pub(super) fn nanoseconds(time: SystemTime) -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Of a request, or of a connection that is carried without being read.
-pub(super) fn times(info: Option<&StreamInfo>, http: bool) -> Times {
+/// What the times are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct View {
+    /// A request and its client, neither a connection that is carried nor a try.
+    pub(crate) of_client: bool,
+    /// All that there will be of it is there.
+    pub(crate) is_over: bool,
+}
+
+impl View {
+    /// A request, as far as it has come.
+    pub(super) const REQUEST: View = View { of_client: true, is_over: true };
+}
+
+pub(super) fn times(info: Option<&StreamInfo>, view: View) -> Times {
     let since = |moment: fn(&StreamInfo) -> Option<Moment>| {
         let took = info.and_then(|info| Some(moment(info)?.saturating_duration_since(info.started)));
         took.map_or(UNKNOWN, |took| i64::try_from(took.as_nanos()).unwrap_or(i64::MAX))
     };
     Times {
         start: info.map_or(UNKNOWN, |info| nanoseconds(info.start)),
-        complete: since(|info| info.ended),
+        complete: if view.is_over { since(|info| info.ended) } else { UNKNOWN },
         first_sent_upstream: since(|info| info.request_send_began),
         last_sent_upstream: since(|info| info.request_sent),
         first_received_upstream: since(|info| info.response_began),
         last_received_upstream: since(|info| info.response_received),
         first_sent_downstream: since(|info| info.response_send_began),
-        last_sent_downstream: if http { since(|info| info.ended) } else { UNKNOWN },
+        last_sent_downstream: if view.of_client && view.is_over { since(|info| info.ended) } else { UNKNOWN },
     }
 }
 
 /// The same.
-pub(super) fn moments(info: Option<&StreamInfo>, http: bool) -> Moments {
+pub(super) fn moments(info: Option<&StreamInfo>, view: View) -> Moments {
     let mut moments = Moments { times: [UNKNOWN; 19], known: [false; 24] };
     let Some(info) = info else { return moments };
     let mut set = |place: usize, time: i64| {
@@ -85,15 +98,18 @@ pub(super) fn moments(info: Option<&StreamInfo>, http: bool) -> Moments {
         }
     };
     set(place::START, nanoseconds(info.start));
+    // While it goes on, a record of it says when it was made.
+    let ended = info.ended.filter(|_| view.is_over);
+    let http = view.of_client;
     // Until the stream is over, what came last of the answer need not be its end.
-    let received = info.response_received.filter(|_| info.ended.is_some());
+    let received = info.response_received.filter(|_| ended.is_some());
     for (place, moment) in [
         (place::ACCEPTED, info.connection.as_ref().and_then(|noted| noted.began).filter(|_| http)),
         (place::HANDSHAKE_BEGAN, info.tls.as_ref().and_then(|session| session.began)),
         (place::AGREED, info.tls.as_ref().and_then(|session| session.agreed)),
         // A request begins here when its head is complete, and its answer ends when it does.
         (place::HEAD_RECEIVED, Some(info.started).filter(|_| http)),
-        (place::RESPONSE_SENT, info.ended.filter(|_| http)),
+        (place::RESPONSE_SENT, ended.filter(|_| http)),
         (place::REQUEST_RECEIVED, info.request_received),
         (place::CONNECT_BEGAN, info.upstream_connect.began),
         (place::CONNECTED, info.upstream_connect.connected),
@@ -101,10 +117,10 @@ pub(super) fn moments(info: Option<&StreamInfo>, http: bool) -> Moments {
         (place::REQUEST_SEND_BEGAN, info.request_send_began),
         (place::REQUEST_SENT, info.request_sent),
         (place::RESPONSE_BEGAN, info.response_began),
-        (place::RESPONSE_BODY_BEGAN, info.response_body_began.or_else(|| came_at_once(info))),
+        (place::RESPONSE_BODY_BEGAN, info.response_body_began.or_else(|| ended.and_then(|_| came_at_once(info)))),
         (place::RESPONSE_RECEIVED, received),
         (place::RESPONSE_SEND_BEGAN, info.response_send_began),
-        (place::COMPLETE, info.ended),
+        (place::COMPLETE, ended),
     ] {
         if let Some(moment) = moment {
             set(place, between(info.started, moment));
@@ -135,16 +151,23 @@ mod tests {
         info.upstream_connect.connected = Some(Moment::from_nanos(400));
         info.request_sent = Some(Moment::from_nanos(1_700));
         info.response_received = Some(Moment::from_nanos(1_800));
-        let open = moments(Some(&info), true);
+        let open = moments(Some(&info), View::REQUEST);
         assert_eq!((open.times[place::CONNECTED], open.known[place::CONNECTED]), (-600, true));
         assert_eq!(open.times[place::REQUEST_SENT], 700);
         assert_eq!((open.times[place::RESPONSE_RECEIVED], open.known[place::RESPONSE_RECEIVED]), (UNKNOWN, false));
         info.ended = Some(Moment::from_nanos(2_000));
-        let over = moments(Some(&info), true);
+        let over = moments(Some(&info), View::REQUEST);
         assert_eq!((over.times[place::RESPONSE_RECEIVED], over.times[place::COMPLETE]), (800, 1_000));
         assert_eq!(over.times[place::HEAD_RECEIVED], 0);
         assert_eq!((over.times[place::RESPONSE_SENT], open.known[place::RESPONSE_SENT]), (1_000, false));
-        assert!(!moments(Some(&info), false).known[place::RESPONSE_SENT]);
+        assert!(!moments(Some(&info), View { of_client: false, ..View::REQUEST }).known[place::RESPONSE_SENT]);
+        let going_on = View { is_over: false, ..View::REQUEST };
+        let record = moments(Some(&info), going_on);
+        assert!(
+            !record.known[place::COMPLETE] && !record.known[place::RESPONSE_SENT] && record.known[place::CONNECTED]
+        );
+        let record = times(Some(&info), going_on);
+        assert_eq!((record.complete, record.last_sent_downstream), (UNKNOWN, UNKNOWN));
         assert_eq!(size_of::<Moments>(), 0xb0);
     }
 }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use postrider_filter_api::{Known, StreamInfo, TCP_CLUSTER};
+use postrider_filter_api::{Known, ObjectKind, StreamInfo, TCP_CLUSTER};
 use postrider_filter_plugin::Sort;
 use postrider_model::Value;
 use postrider_telemetry::stats::Unit;
@@ -177,9 +177,9 @@ about! {
     envoy_dynamic_module_callback_listener_filter_get_filter_state(key: Buffer, out: *mut Buffer) -> bool
         = |session, key, out| put_or_nothing(out, state(session, key));
     envoy_dynamic_module_callback_listener_filter_set_filter_state_typed(key: Buffer, value: Buffer) -> bool
-        = |session, key, value| name(key) == TCP_CLUSTER && !name(value).is_empty() && set_state(session, key, value);
+        = |session, key, value| make_state(session, key, value);
     envoy_dynamic_module_callback_listener_filter_get_filter_state_typed(key: Buffer, out: *mut Buffer) -> bool
-        = |session, key, out| put_or_nothing(out, state(session, key));
+        = |session, key, out| put_or_nothing(out, session.info().and_then(|info| notes::serialised(info, name(key))));
 
     envoy_dynamic_module_callback_listener_filter_get_attribute_string(attribute: c_int, out: *mut Buffer) -> bool
         = |session, attribute, out| {
@@ -238,7 +238,7 @@ about! {
     envoy_dynamic_module_callback_listener_filter_config_record_histogram_value(id: usize, value: u64) -> c_int
         = |config, id, value| change_later(config, Change::Record, id, value);
     envoy_dynamic_module_callback_listener_filter_config_scheduler_new() -> Handle
-        = |config| Handle(schedule::open_events(config.events()));
+        = |config| Handle(schedule::open_events(&config.reach, config.events()));
 }
 
 /// A pointer that a function answers; null by default.
@@ -354,6 +354,14 @@ fn set_state(session: &Introduced, key: Buffer, value: Buffer) -> bool {
     let Some(newcomer) = newcomer else { return false };
     newcomer.info.set_bytes_of_connection(name(key), value);
     true
+}
+
+/// Makes an object of a text, as Envoy's factory of the name does.
+fn make_state(session: &Introduced, key: Buffer, value: Buffer) -> bool {
+    // SAFETY: as above.
+    let (newcomer, text) = unsafe { (session.newcomer(), value.bytes()) };
+    let (Some(newcomer), Some(kind)) = (newcomer, ObjectKind::of(name(key))) else { return false };
+    newcomer.info.make_state(name(key), kind, text, false)
 }
 
 fn state(session: &Introduced, key: Buffer) -> Option<Buffer> {

@@ -10,7 +10,7 @@ use postrider_model::{Packed, Value};
 use postrider_telemetry::warning;
 
 use super::metadata::{self, as_text};
-use super::moments::{Moments, moments};
+use super::moments::{Moments, View, moments};
 use super::{Symbol, give, put};
 use crate::abi::Buffer;
 use crate::config::Config;
@@ -43,7 +43,7 @@ about! {
         };
 
     envoy_dynamic_module_callback_http_get_timing_info(out: *mut Moments) -> ()
-        = |instance, out| put(out, moments(instance.info(), true));
+        = |instance, out| put(out, moments(instance.info(), View::REQUEST));
 
     envoy_dynamic_module_callback_http_get_upstream_hosts_attempted_size() -> usize
         = |instance| usize::from(host(instance).is_some());
@@ -162,7 +162,8 @@ fn make_state(info: &mut StreamInfo, key: &str, kind: ObjectKind, bytes: &[u8]) 
     info.make_state(key, kind, bytes, false)
 }
 
-fn serialised(info: &StreamInfo, key: &str) -> Option<Buffer> {
+/// The same as [`state`], and flags by their words.
+pub(super) fn serialised(info: &StreamInfo, key: &str) -> Option<Buffer> {
     let (_, value) = info.filter_state.iter().find(|(known, _)| known == key)?;
     match value {
         Value::Bool(true) => Some(Buffer::of(b"true")),

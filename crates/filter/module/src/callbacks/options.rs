@@ -55,14 +55,14 @@ about! {
     envoy_dynamic_module_callback_http_get_socket_option_int(level: i64, name: i64, state: c_int, direction: c_int, out: *mut i64) -> bool
         = |instance, level, name, state, direction, out| {
             let rare = instance.rare.borrow();
-            let kept = rare.as_ref().and_then(|rare| find(&rare.options, level, name, state, direction));
-            give(out, kept.and_then(Kept::number))
+            let options = rare.as_ref().map_or(&[][..], |rare| &rare.options);
+            give(out, find(options, (level, name, state, direction), Kept::number))
         };
     envoy_dynamic_module_callback_http_get_socket_option_bytes(level: i64, name: i64, state: c_int, direction: c_int, out: *mut Buffer) -> bool
         = |instance, level, name, state, direction, out| {
             let rare = instance.rare.borrow();
-            let kept = rare.as_ref().and_then(|rare| find(&rare.options, level, name, state, direction));
-            give(out, kept.and_then(Kept::bytes))
+            let options = rare.as_ref().map_or(&[][..], |rare| &rare.options);
+            give(out, find(options, (level, name, state, direction), Kept::bytes))
         };
 }
 
@@ -78,10 +78,10 @@ about! {
             set_of_connection(session, Kept { level, name, state, direction: UPSTREAM, value: Value::Bytes(value.bytes().into()) });
     envoy_dynamic_module_callback_network_get_socket_option_int(level: i64, name: i64, state: c_int, out: *mut i64) -> bool
         = |session, level, name, state, out|
-            give(out, find(&session.options.borrow(), level, name, state, UPSTREAM).and_then(Kept::number));
+            give(out, find(&session.options.borrow(), (level, name, state, UPSTREAM), Kept::number));
     envoy_dynamic_module_callback_network_get_socket_option_bytes(level: i64, name: i64, state: c_int, out: *mut Buffer) -> bool
         = |session, level, name, state, out|
-            give(out, find(&session.options.borrow(), level, name, state, UPSTREAM).and_then(Kept::bytes));
+            give(out, find(&session.options.borrow(), (level, name, state, UPSTREAM), Kept::bytes));
     envoy_dynamic_module_callback_network_get_socket_options_size() -> usize = |session| session.options.borrow().len();
     envoy_dynamic_module_callback_network_get_socket_options(out: *mut Listed) -> ()
         = |session, out| if !out.is_null() {
@@ -91,9 +91,10 @@ about! {
         };
 }
 
-/// The option that was set first with that name, as Envoy finds it.
-fn find(all: &[Kept], level: i64, name: i64, state: c_int, direction: c_int) -> Option<&Kept> {
-    all.iter().find(|kept| (kept.level, kept.name, kept.state, kept.direction) == (level, name, state, direction))
+/// The value that was set first by that name and as that kind, as Envoy finds it.
+fn find<T>(all: &[Kept], named: (i64, i64, c_int, c_int), value: fn(&Kept) -> Option<T>) -> Option<T> {
+    let is_it = |kept: &&Kept| (kept.level, kept.name, kept.state, kept.direction) == named;
+    all.iter().filter(is_it).find_map(value)
 }
 
 impl Kept {
@@ -176,9 +177,11 @@ mod tests {
             kept(2, 0, Value::Number(8)),
             kept(3, 1, Value::Bytes(b"ab".as_slice().into())),
         ];
-        let number = |name, state| find(&all, 1, name, state, UPSTREAM).and_then(Kept::number);
+        let number = |name, state| find(&all, (1, name, state, UPSTREAM), Kept::number);
         assert_eq!([number(2, 0), number(2, 1), number(3, 1)], [Some(7), None, None]);
-        assert!(find(&all, 1, 2, 0, DOWNSTREAM).is_none());
+        assert_eq!(find(&all, (1, 2, 0, DOWNSTREAM), Kept::number), None);
+        let both = [kept(2, 0, Value::Bytes([].into())), kept(2, 0, Value::Number(7))];
+        assert_eq!(find(&both, (1, 2, 0, UPSTREAM), Kept::number), Some(7));
         let listed = all[2].listed();
         assert_eq!((listed.kind, listed.number, listed.bytes.length, size_of::<Listed>()), (1, 0, 2, 48));
         let system = all[0].system().unwrap();

@@ -5,10 +5,10 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use postrider_filter_api::{StreamInfo, TlsSession, TraceReason};
-use postrider_http::HeaderId;
+use postrider_filter_api::{Logged, StreamInfo, TlsSession, TraceReason};
 use postrider_model::{CertificatePart, Value};
 
+use super::facts;
 use super::fields::{self, Map};
 use super::metadata::{as_bool, as_number, as_text};
 use super::moments::{Moments, Times, UNKNOWN, moments, nanoseconds, times};
@@ -46,9 +46,9 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_response_flags() -> u64
         = |told| flags(told).into();
     envoy_dynamic_module_callback_access_logger_get_timing_info(out: *mut Times) -> ()
-        = |told, out| put(out, times(told.info(), told.http.get()));
+        = |told, out| put(out, times(told.info(), told.view()));
     envoy_dynamic_module_callback_access_logger_get_timing_info_v2(out: *mut Moments) -> ()
-        = |told, out| put(out, moments(told.info(), told.http.get()));
+        = |told, out| put(out, moments(told.info(), told.view()));
     envoy_dynamic_module_callback_access_logger_get_bytes_info(out: *mut Sizes) -> ()
         = |told, out| put(out, sizes(told));
     envoy_dynamic_module_callback_access_logger_get_downstream_wire_bytes(out: *mut WireSizes) -> ()
@@ -60,7 +60,7 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_downstream_direct_remote_address(out: *mut Buffer, port: *mut u32) -> bool
         = |told, out, port| put_address(told, out, port, |info| info.downstream_direct_remote);
     envoy_dynamic_module_callback_access_logger_get_downstream_direct_local_address(out: *mut Buffer, port: *mut u32) -> bool
-        = |told, out, port| put_address(told, out, port, |info| info.downstream_local);
+        = |told, out, port| put_address(told, out, port, StreamInfo::downstream_direct_local);
     envoy_dynamic_module_callback_access_logger_get_upstream_remote_address(out: *mut Buffer, port: *mut u32) -> bool
         = |told, out, port| put_address(told, out, port, upstream);
     envoy_dynamic_module_callback_access_logger_get_upstream_local_address(out: *mut Buffer, port: *mut u32) -> bool
@@ -72,7 +72,7 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_upstream_connection_id() -> u64
         = |told| told.info().map_or(0, |info| info.upstream_connection_id);
     envoy_dynamic_module_callback_access_logger_get_upstream_protocol(out: *mut Buffer) -> bool
-        = |told, out| give(out, told.info().filter(|info| told.http.get() && info.upstream_remote.is_some()).and_then(|info| some(info.upstream_protocol)));
+        = |told, out| give(out, told.info().filter(|info| told.http.get() && info.upstream_connection_id != 0).and_then(|info| some(info.upstream_protocol)));
     envoy_dynamic_module_callback_access_logger_get_upstream_pool_ready_duration_ns() -> i64
         = |told| told.info().and_then(|info| info.upstream_wait).map_or(UNKNOWN, |waited| i64::try_from(waited.as_nanos()).unwrap_or(i64::MAX));
     envoy_dynamic_module_callback_access_logger_get_downstream_tls_cipher(out: *mut Buffer) -> bool
@@ -175,7 +175,7 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_route_name(out: *mut Buffer) -> bool
         = |told, out| give(out, text(told, 61));
     envoy_dynamic_module_callback_access_logger_get_virtual_cluster_name(out: *mut Buffer) -> bool
-        = |told, out| give(out, text(told, 63));
+        = |told, out| give(out, text(told, 69));
     envoy_dynamic_module_callback_access_logger_get_connection_termination_details(out: *mut Buffer) -> bool
         = |told, out| give(out, text(told, 40));
     envoy_dynamic_module_callback_access_logger_get_upstream_transport_failure_reason(out: *mut Buffer) -> bool
@@ -205,7 +205,7 @@ about! {
     envoy_dynamic_module_callback_access_logger_get_response_code() -> u32
         = |told| told.info().map_or(0, |info| info.status.into());
     envoy_dynamic_module_callback_access_logger_get_attempt_count() -> u32
-        = |told| told.info().map_or(0, |info| info.upstream_attempts);
+        = |told| told.info().map_or(0, attempts);
     envoy_dynamic_module_callback_access_logger_get_connection_id() -> u64
         = |told| told.info().map_or(0, |info| info.connection_id);
     envoy_dynamic_module_callback_access_logger_is_mtls() -> bool
@@ -258,6 +258,8 @@ fn on_the_wire(told: &Telling, side: Side) -> WireSizes {
             (Side::Client, Some(meters)) => (meters.downstream.received.wire, meters.downstream.sent.wire),
             (Side::Upstream, Some(meters)) => (meters.upstream.received.wire, meters.upstream.sent.wire),
             _ if told.http.get() => (0, 0),
+            // Of one that carries requests they are those of the requests.
+            _ if is_read(info) => (0, 0),
             (Side::Client, None) => (info.bytes_received, info.bytes_sent),
             (Side::Upstream, None) if info.upstream_connection_id != 0 => (info.bytes_sent, info.bytes_received),
             _ => (0, 0),
@@ -342,13 +344,12 @@ fn noted(told: &Telling, namespace: Buffer, path: Buffer) -> Option<&Value> {
 /// Texts, by the interface's numbers for Envoy's attributes: those that Envoy has for loggers, as it has them there.
 fn text(told: &Telling, attribute: c_int) -> Option<Buffer> {
     let info = told.info()?;
-    let address = |address: Option<SocketAddr>| Some(told.lend(address?.ip().to_string()));
+    let address = |address: Option<SocketAddr>| Some(told.lend(address?.to_string()));
     let down = |peer, part| first(told, info.tls.as_deref(), peer, part);
     let up = |peer, part| first(told, info.upstream_tls.as_deref(), peer, part);
-    let request = told.record().filter(|_| told.http.get()).map(|record| record.request);
     match attribute {
-        9 => request?.fields.get(HeaderId::XRequestId).map(Buffer::of),
-        10 => some(request?.version().as_str()),
+        9 => told.id(),
+        10 => protocol(told),
         16 => some(&info.details),
         24 => address(info.downstream_remote),
         26 => address(info.downstream_local),
@@ -379,8 +380,31 @@ fn text(told: &Telling, attribute: c_int) -> Option<Buffer> {
             let unnamed = told.record()?.route.map(|_| "");
             info.route_name.as_deref().or(unnamed).map(|name| Buffer::of(name.as_bytes()))
         }
-        // Envoy's loggers have the virtual cluster there.
-        63 => some(info.virtual_cluster.as_deref()?),
+        57 => some(info.upstream_cluster.as_deref()?),
+        63 if !info.logged.is_try() => some(info.virtual_host.as_deref()?),
+        66 => Some(Buffer::of(info.filter_chain.as_deref().unwrap_or_default().as_bytes())),
+        69 => some(info.virtual_cluster.as_deref()?),
+        _ => None,
+    }
+}
+
+/// A connection that carries requests.
+fn is_read(info: &StreamInfo) -> bool {
+    matches!(info.logged, Logged::OfListener(protocol) if !protocol.is_empty())
+}
+
+/// A try does not know which one it is.
+fn attempts(info: &StreamInfo) -> u32 {
+    if info.logged.is_try() { 0 } else { info.upstream_attempts }
+}
+
+/// What the client speaks, and of a try what the upstream does.
+fn protocol(told: &Telling) -> Option<Buffer> {
+    let record = told.record()?;
+    match record.info.logged {
+        Logged::OfListener(protocol) => some(protocol),
+        logged if logged.is_try() => some(record.info.upstream_protocol),
+        _ if told.http.get() => some(record.request.version().as_str()),
         _ => None,
     }
 }
@@ -389,12 +413,14 @@ fn number(told: &Telling, attribute: c_int) -> Option<u64> {
     let info = told.info()?;
     let port = |address: Option<SocketAddr>| Some(u64::from(address?.port()));
     match attribute {
+        _ if facts::is_of_messages(attribute) && !told.http.get() && !is_read(info) => None,
+        13 | 14 | 17 | 21 | 22 | 59 => facts::number_of(info, attribute),
         15 if info.status != 0 => Some(info.status.into()),
         25 => port(info.downstream_remote),
         27 => port(info.downstream_local),
         28 => Some(info.connection_id),
         42 => port(upstream(info)),
-        53 => Some(info.upstream_attempts.into()),
+        53 => Some(attempts(info).into()),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::rc::{Rc, Weak};
-use std::sync::Weak as SharedWeak;
+use std::sync::{Arc, Weak as SharedWeak};
 
 use postrider_filter_api::{Host, Remote};
 
@@ -23,8 +23,6 @@ pub(crate) trait Scheduled {
 
 /// A configuration that hears of its events on some worker.
 pub(crate) trait ConfigEvents: Send + Sync {
-    fn reach(&self) -> &Reach;
-
     fn on_scheduled(&self, event: u64);
 }
 
@@ -111,14 +109,17 @@ pub(super) unsafe fn close(scheduler: *mut c_void) {
     }
 }
 
-/// What a module holds of a configuration.
-type OfConfig = SharedWeak<dyn ConfigEvents>;
+/// What a module holds of a configuration. Its threads never hold the configuration itself: the last one that does takes it
+/// down, and its code with it.
+struct OfConfig {
+    reach: Arc<Reach>,
+    config: SharedWeak<dyn ConfigEvents>,
+}
 
 pub(super) unsafe fn open_config(handle: ConfigRef) -> *mut c_void {
     // SAFETY: as above.
     let Some(config) = (unsafe { config(handle) }) else { return std::ptr::null_mut() };
-    let events: OfConfig = config.weak();
-    Box::into_raw(Box::new(events)).cast()
+    open_events(&config.reach, config.weak())
 }
 
 pub(super) unsafe fn open_network_config(handle: ConfigRef) -> *mut c_void {
@@ -126,29 +127,77 @@ pub(super) unsafe fn open_network_config(handle: ConfigRef) -> *mut c_void {
     let Some(config) = (unsafe { handle.cast::<NetworkConfig>().cast_const().as_ref() }) else {
         return std::ptr::null_mut();
     };
-    Box::into_raw(Box::new(config.events())).cast()
+    open_events(&config.reach, config.events())
 }
 
-pub(super) fn open_events(events: OfConfig) -> *mut c_void {
-    Box::into_raw(Box::new(events)).cast()
+pub(super) fn open_events(reach: &Arc<Reach>, config: SharedWeak<dyn ConfigEvents>) -> *mut c_void {
+    Box::into_raw(Box::new(OfConfig { reach: reach.clone(), config })).cast()
 }
 
 pub(super) unsafe fn commit_config(scheduler: *mut c_void, event: u64) {
     // SAFETY: as above.
     let Some(config) = (unsafe { scheduler.cast::<OfConfig>().as_ref() }) else { return };
-    let config = config.clone();
-    if let Some(known) = config.upgrade() {
-        known.reach().post(Box::new(move || {
-            if let Some(config) = config.upgrade() {
-                config.on_scheduled(event);
-            }
-        }));
-    }
+    let known = config.config.clone();
+    config.reach.post(Box::new(move || {
+        if let Some(known) = known.upgrade() {
+            known.on_scheduled(event);
+        }
+    }));
 }
 
 pub(super) unsafe fn close_config(scheduler: *mut c_void) {
     if !scheduler.is_null() {
         // SAFETY: as above; made by one of the functions above, and closed once.
         drop(unsafe { Box::from_raw(scheduler.cast::<OfConfig>()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread::{self, ThreadId};
+
+    use super::*;
+
+    /// Notes which thread takes it down.
+    struct Made(Arc<Mutex<Option<ThreadId>>>);
+
+    impl ConfigEvents for Made {
+        fn on_scheduled(&self, _: u64) {}
+    }
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() = Some(thread::current().id());
+        }
+    }
+
+    #[test]
+    fn a_thread_that_commits_while_its_configuration_goes_does_not_take_it_down() {
+        for _ in 0..200 {
+            let taken_down = Arc::default();
+            let made = Arc::new(Made(Arc::clone(&taken_down)));
+            let events: SharedWeak<dyn ConfigEvents> = Arc::downgrade(&(made.clone() as Arc<dyn ConfigEvents>));
+            let scheduler = open_events(&Arc::default(), events).expose_provenance();
+            let (begun, over) = (AtomicBool::new(false), AtomicBool::new(false));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        // SAFETY: the scheduler is closed when this thread has ended.
+                        unsafe { commit_config(std::ptr::with_exposed_provenance_mut(scheduler), 1) };
+                        begun.store(true, Ordering::Relaxed);
+                    }
+                });
+                while !begun.load(Ordering::Relaxed) {
+                    thread::yield_now();
+                }
+                drop(made);
+                over.store(true, Ordering::Relaxed);
+            });
+            // SAFETY: made above, and closed once.
+            unsafe { close_config(std::ptr::with_exposed_provenance_mut(scheduler)) };
+            assert_eq!(*taken_down.lock().unwrap(), Some(thread::current().id()));
+        }
     }
 }
