@@ -274,6 +274,11 @@ fn notes_and_statistics() {
     let stats = site.proxy.stats();
     assert_eq!(stats.value("dynamicmodulescustom.seen.kind.request"), 6);
     assert_eq!(stats.value("dynamicmodulescustom.level"), 6);
+    // Prometheus has them with the labels that the module gave them.
+    let read = site.proxy.admin_get("/stats/prometheus");
+    let mut lines = read.text().lines();
+    assert!(lines.any(|line| line == r#"envoy_dynamicmodulescustom_seen{kind="request"} 6"#), "{}", read.text());
+    assert!(lines.any(|line| line == "envoy_dynamicmodulescustom_level{} 6"), "{}", read.text());
 }
 
 #[test]

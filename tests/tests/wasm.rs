@@ -436,6 +436,8 @@ fn statistics_and_written_properties_are_seen_outside() {
     site.get("/", "");
     site.get("/", "");
     assert_eq!((site.stat("wasmcustom.things"), site.stat("wasmcustom.level")), (6, 7));
+    let read = site.proxy.admin_get("/stats/prometheus");
+    assert!(read.text().lines().any(|line| line == "things{} 6"), "{}", read.text());
     assert_eq!(site.logged(1), "words");
 }
 

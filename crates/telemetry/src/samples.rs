@@ -1,6 +1,6 @@
 //! What changed since statistics were last told: the samples that sinks send.
 
-use crate::render::{BoundsOf, NameFilter, Tagged, Tagger};
+use crate::render::{BoundsOf, NameFilter, Tagged, Tagger, given};
 use crate::stats::{DEFAULT_BOUNDS, Distribution, ScopeValues};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -86,7 +86,8 @@ fn tell_scope(
             let _ = write!(name, "{code}");
         }
         let shown = manner.filter.is_none_or(|shows| shows(name));
-        shown.then(|| manner.tagger.tag(name, (&scope, now.tags.as_deref()), stem, code))
+        let tagged = || manner.tagger.tag(name, (&scope, now.tags.as_deref()), stem, code);
+        shown.then(|| given(name, now.set).unwrap_or_else(tagged))
     };
     let mut used = Vec::with_capacity(now.cells.len());
     for (at, stat) in now.set.cells.iter().enumerate() {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postrider_filter_api::Remote;
-use postrider_telemetry::stats::{HistogramStat, Kind, Stat, StatSet, Unit, construct};
+use postrider_telemetry::stats::{Given, HistogramStat, Kind, Stat, StatSet, Unit, construct};
 use postrider_telemetry::{Block, WorkerStats};
 
 use crate::apart::statistics;
@@ -217,6 +217,7 @@ fn set_of(sort: Sort, name: &str) -> Option<&'static StatSet> {
         codes: &[],
         unchanging: &[],
         sums: construct::sums(&[]),
+        given: Given::NOTHING,
         id: construct::set_id(&format!("golang::{sort:?}::{name}")),
     }));
     sets.push((sort, name, set));

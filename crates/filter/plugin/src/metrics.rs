@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use postrider_telemetry::stats::{HistogramStat, Kind, Stat, StatSet, Unit, construct};
+use postrider_telemetry::stats::{Given, HistogramStat, Kind, Stat, StatSet, Unit, construct};
 use postrider_telemetry::{Block, WorkerStats};
 
 /// Most statistics that plugins of this process may name: each costs a little memory for good.
@@ -22,6 +22,8 @@ pub struct Metrics {
     prefix: String,
     /// Tells runtimes apart.
     runtime: &'static str,
+    /// Prometheus reads them under their own names.
+    bare: bool,
     named: RefCell<Vec<Named>>,
     by_name: RefCell<HashMap<(Sort, String), usize>>,
 }
@@ -43,21 +45,36 @@ pub enum Sort {
 
 impl Metrics {
     pub fn new(stats: &WorkerStats, prefix: String, runtime: &'static str) -> Metrics {
-        Metrics { stats: stats.clone(), prefix, runtime, named: RefCell::default(), by_name: RefCell::default() }
+        let (named, by_name) = (RefCell::default(), RefCell::default());
+        Metrics { stats: stats.clone(), prefix, runtime, bare: false, named, by_name }
+    }
+
+    /// Prometheus reads them under their own names, as in Envoy; not those of a part of the configuration.
+    #[must_use]
+    pub fn under_own_names(mut self) -> Metrics {
+        self.bare = !self.prefix.contains('.');
+        self
     }
 
     /// A number for it, from 1, the same for the same name. `None` when there are too many.
     pub fn define(&self, sort: Sort, name: &str) -> Option<usize> {
-        if let Some(known) = self.by_name.borrow().get(&(sort, name.to_owned())) {
+        self.define_with(sort, name, &[])
+    }
+
+    /// The same of one with labels. In its name they stand behind it, each with its value.
+    pub fn define_with(&self, sort: Sort, name: &str, labels: &[(&str, &str)]) -> Option<usize> {
+        let mut key = (sort, name.to_owned());
+        labels.iter().for_each(|(label, value)| key.1.extend([".", label, ".", value]));
+        if let Some(known) = self.by_name.borrow().get(&key) {
             return Some(*known);
         }
-        let set = set_of(sort, self.runtime, &self.prefix, name)?;
+        let set = set_of(sort, self.runtime, (&self.prefix, self.bare), &key.1, labels)?;
         let scope = self.prefix.split_once('.').map_or("", |(_, scope)| scope);
         let block = self.stats.block(set, scope);
         let gauge = (sort == Sort::Gauge).then(|| block.whole_gauge(construct::gauge(0, set.id)));
         let mut named = self.named.borrow_mut();
         named.push(Named { sort, block, gauge });
-        self.by_name.borrow_mut().insert((sort, name.to_owned()), named.len());
+        self.by_name.borrow_mut().insert(key, named.len());
         Some(named.len())
     }
 
@@ -112,24 +129,31 @@ impl Named {
 }
 
 /// Sets by kind, runtime, root and name.
-type Sets = HashMap<(Sort, &'static str, String, String), &'static StatSet>;
+type Sets = HashMap<(Sort, &'static str, bool, String, String), &'static StatSet>;
 
-/// The set of one statistic, made once for the process.
-fn set_of(sort: Sort, runtime: &'static str, prefix: &str, name: &str) -> Option<&'static StatSet> {
+/// The set of one statistic, made once for the process. Its labels are at the end of its name, too.
+fn set_of(
+    sort: Sort,
+    runtime: &'static str,
+    (prefix, bare): (&str, bool),
+    name: &str,
+    labels: &[(&str, &str)],
+) -> Option<&'static StatSet> {
     static SETS: Mutex<Option<Sets>> = Mutex::new(None);
     // A panic with the lock held leaves a whole map behind.
     let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
     let sets = sets.get_or_insert_default();
     let root = prefix.split('.').next().unwrap_or_default();
-    let key = (sort, runtime, root.to_owned(), name.to_owned());
+    let key = (sort, runtime, bare, root.to_owned(), name.to_owned());
     if let Some(known) = sets.get(&key) {
         return Some(known);
     }
     if sets.len() >= MAX_NAMED {
         return None;
     }
-    let unique = format!("{runtime}::{sort:?}::{root}::{name}");
-    let name: &'static str = name.to_owned().leak();
+    let unique = format!("{runtime}::{bare}::{sort:?}::{root}::{name}");
+    let leak = |text: &str| -> &'static str { text.to_owned().leak() };
+    let name = leak(name);
     let cell = |kind| -> &'static [Stat] { Box::leak(Box::new([Stat { name, kind }])) };
     let (cells, histograms): (&'static [Stat], &'static [HistogramStat]) = match sort {
         Sort::Counter => (cell(Kind::Counter), &[]),
@@ -143,6 +167,11 @@ fn set_of(sort: Sort, runtime: &'static str, prefix: &str, name: &str) -> Option
         codes: &[],
         unchanging: &[],
         sums: construct::sums(&[]),
+        given: Given {
+            bare,
+            labels: labels.iter().map(|(label, value)| (leak(label), leak(value))).collect::<Vec<_>>().leak(),
+            tail: labels.iter().map(|(label, value)| label.len() + value.len() + 2).sum(),
+        },
         id: construct::set_id(&unique),
     }));
     sets.insert(key, set);
@@ -152,8 +181,49 @@ fn set_of(sort: Sort, runtime: &'static str, prefix: &str, name: &str) -> Option
 #[cfg(test)]
 mod tests {
     use postrider_telemetry::Registry;
+    use postrider_telemetry::render::{PrometheusForm, Query, TagRule, TagValue, Tagger, prometheus};
 
     use super::*;
+
+    #[test]
+    fn prometheus_reads_own_names_with_their_labels() {
+        let registry = Registry::new();
+        let worker = registry.worker(0);
+        let bare = Metrics::new(&worker, "custom".to_owned(), "test").under_own_names();
+        let below = Metrics::new(&worker, "listener.a.custom".to_owned(), "test").under_own_names();
+        for metrics in [&bare, &below] {
+            let ids = [
+                metrics.define_with(Sort::Counter, "seen", &[("kind", "a"), ("way", "b.c")]),
+                metrics.define_with(Sort::Counter, "seen", &[("kind", "d"), ("way", "e")]),
+                metrics.define(Sort::Counter, "own.word"),
+                metrics.define(Sort::Counter, "2many"),
+            ];
+            for id in ids {
+                metrics.with(id.unwrap(), |named| named.add(3)).unwrap();
+            }
+        }
+        let told = |rules: Vec<TagRule>| {
+            let tagger = Tagger { rules, ..Tagger::default() };
+            let chunks = prometheus(registry.read(&[]), Query::default(), tagger, PrometheusForm::Text);
+            String::from_utf8(chunks.flatten().collect()).unwrap()
+        };
+        let of_both = told(Vec::new());
+        for line in [
+            r#"seen{kind="a",way="b.c"} 3"#,
+            r#"seen{kind="d",way="e"} 3"#,
+            "own_word{} 3",
+            r#"envoy_listener_custom_own_word{envoy_listener_address="a"} 3"#,
+        ] {
+            assert!(of_both.lines().any(|told| told == line), "{line} is not in\n{of_both}");
+        }
+        assert_eq!(of_both.matches("# TYPE seen counter").count(), 1, "{of_both}");
+        // A name cannot begin with a digit there.
+        assert!(!of_both.lines().any(|line| line.starts_with('2')), "{of_both}");
+        let fleet = TagRule { name: "fleet".to_owned(), value: TagValue::Fixed("blue".to_owned()), rooted: false };
+        let tagged = told(vec![fleet]);
+        assert!(tagged.contains(r#"own_word{fleet="blue"} 3"#), "{tagged}");
+        assert!(tagged.contains(r#"seen{kind="a",way="b.c"} 3"#), "{tagged}");
+    }
 
     #[test]
     fn a_gauge_that_several_workers_set_is_not_added_up_and_counters_are() {

@@ -247,7 +247,7 @@ impl Seat {
         let vm = match shared(program) {
             Some(vm) => vm,
             None => {
-                let metrics = Metrics::new(&self.stats, "wasmcustom".to_owned(), "wasm");
+                let metrics = Metrics::new(&self.stats, "wasmcustom".to_owned(), "wasm").under_own_names();
                 let vm = Vm::start(program, Some(Worker { host: self.host.clone(), metrics }))?;
                 MACHINES.with_borrow_mut(|machines| {
                     machines.retain(|_, vm| vm.strong_count() > 0);

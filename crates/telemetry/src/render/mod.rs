@@ -15,6 +15,7 @@ mod text;
 
 pub use json::json;
 pub use prometheus::{PrometheusForm, prometheus};
+pub(crate) use tagger::given;
 pub use tagger::{DefaultTags, Find, TagRule, TagValue, Tagged, Tagger};
 pub use text::text;
 

@@ -109,7 +109,7 @@ fn plan(scopes: &Scopes) -> (Vec<Family>, Vec<Entry>, Vec<String>) {
         let own = scope.values.tags.as_deref();
         let found = cuts.iter().map(|cut| (cut.tag, &scope.name[cut.value.clone()]));
         let told = own.iter().flat_map(|own| &own.tags).map(|(tag, value)| (*tag, value.as_str()));
-        labels.push(tags::labels(found.chain(told)));
+        labels.push(tags::labels(found.chain(told).chain(set.given.labels.iter().copied())));
         let gone = cuts.iter().map(|cut| cut.gone.clone()).chain(own.map(|own| tags::tail(&scope.name, own)));
         families.entry((tags::remove(&scope.name, gone.collect()), set.id)).or_default().push(at as u32);
         forms.entry(set.id).or_insert_with(|| Arc::new(Forms::new(set)));
@@ -150,7 +150,7 @@ impl Forms {
         let without_tag = |stem: &str| tags::without(stem, tags::within(set.root, stem, None).as_slice());
         Self {
             set,
-            cells: set.shown().map(|stat| without_tag(stat.name)).collect(),
+            cells: set.shown().map(|stat| without_tag(set.given.plain(stat.name))).collect(),
             codes: set.codes.iter().map(|stem| stem.strip_suffix('_').unwrap_or(stem).to_owned()).collect(),
         }
     }
@@ -159,7 +159,7 @@ impl Forms {
         match stat {
             Stat::Cell(at) => &self.cells[at as usize],
             Stat::Codes(at) => &self.codes[at as usize],
-            Stat::Histogram(at) => self.set.histograms[at as usize].name,
+            Stat::Histogram(at) => self.set.given.plain(self.set.histograms[at as usize].name),
         }
     }
 }
@@ -183,8 +183,16 @@ impl Iterator for Prometheus {
 
 impl Prometheus {
     fn next_metric(&mut self) -> Option<Current> {
-        let start = self.next;
-        let first = *self.entries.get(start)?;
+        let (start, first, metric) = loop {
+            let start = self.next;
+            let first = *self.entries.get(start)?;
+            let family = &self.families[first.family as usize];
+            let name = [family.rest.as_str(), family.forms.stem(first.stat)].concat();
+            match metric_name(&name, family.forms.set) {
+                Some(metric) => break (start, first, metric),
+                None => self.next += 1,
+            }
+        };
         let same = |entry: &&Entry| order(&self.families, &first, entry) == Ordering::Equal;
         self.next += self.entries[start..].iter().take_while(same).count();
         let entries = &self.entries[start..self.next];
@@ -193,8 +201,6 @@ impl Prometheus {
         if entries.len() > 1 || matches!(first.stat, Stat::Codes(_)) {
             series.sort_by(|a, b| self.scopes.order(*a, *b));
         }
-        let family = &self.families[first.family as usize];
-        let metric = metric_name(&family.rest, family.forms.stem(first.stat));
         Some(Current { metric, kind: first.kind, typed: false, series: series.into_iter() })
     }
 
@@ -259,7 +265,10 @@ impl Prometheus {
         let own = match (series, code) {
             (Series::Histogram(_), _) => None,
             (_, Some(code)) => stem.strip_suffix('_').map(|_| tags::pair("envoy.response_code", &code.to_string())),
-            (_, None) => tags::within(set.root, stem, None).map(|cut| tags::pair(cut.tag, &stem[cut.value])),
+            (_, None) => {
+                let stem = set.given.plain(stem);
+                tags::within(set.root, stem, None).map(|cut| tags::pair(cut.tag, &stem[cut.value]))
+            }
         };
         match own {
             None => Cow::Borrowed(of_scope),
@@ -320,8 +329,14 @@ pub(super) fn type_line(metric: &str, kind: Type, query: &Query, out: &mut Vec<u
     let _ = writeln!(out, "# TYPE {metric} {kind}");
 }
 
-/// Prometheus allows letters, digits and underscores.
-pub(super) fn metric_name(rest: &str, stem: &str) -> String {
+/// What a statistic of that set is called, whose name without labels this is: Prometheus allows letters, digits and underscores.
+/// `None` for the own name of an extension's that is none there, as it begins with a digit.
+pub(super) fn metric_name(name: &str, set: &StatSet) -> Option<String> {
     let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    "envoy_".chars().chain(rest.chars().chain(stem.chars()).map(allowed)).collect()
+    if !set.given.bare {
+        return Some("envoy_".chars().chain(name.chars().map(allowed)).collect());
+    }
+    let own = name.split_once('.').map_or(name, |(_, own)| own);
+    let is_name = own.chars().next().is_some_and(|first| !first.is_ascii_digit());
+    is_name.then(|| own.chars().map(allowed).collect())
 }

@@ -3,7 +3,7 @@
 
 use super::prometheus::{PrometheusForm, Type, line, metric_name, type_line};
 use super::series::{At, Scopes, Series};
-use super::tagger::{Tagged, Tagger};
+use super::tagger::{self, Tagged, Tagger};
 use super::{CHUNK_BYTES, Query, protobuf, tags};
 use crate::stats::ScopeValues;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// As [`super::prometheus`] does it, in the order of the names without tags.
 pub(super) fn tagged(values: Vec<ScopeValues>, query: Query, tagger: Tagger, form: PrometheusForm) -> Custom {
     let scopes = Scopes::new(values);
-    let mut metrics: BTreeMap<(Type, String), Vec<At>> = BTreeMap::new();
+    let mut metrics: BTreeMap<(Type, String), Metric> = BTreeMap::new();
     let mut name = String::new();
     for (at, scope) in scopes.scopes.iter().enumerate() {
         for series in scope.cells(&query).into_iter().chain(scope.histograms(&query)) {
@@ -29,11 +29,16 @@ pub(super) fn tagged(values: Vec<ScopeValues>, query: Query, tagger: Tagger, for
                 },
             };
             let plain = tag(&tagger, &scopes, at, &name).name;
-            metrics.entry((kind, plain)).or_default().push(at);
+            if let Some(metric) = metric_name(&plain, scope.values.set) {
+                metrics.entry((kind, plain)).or_insert_with(|| (metric, Vec::new())).1.push(at);
+            }
         }
     }
     Custom { scopes, query, tagger, form, metrics: metrics.into_iter(), current: Default::default(), name }
 }
+
+/// A metric's name, and its series.
+type Metric = (String, Vec<At>);
 
 /// Streams metrics whose tags are made when they are written.
 pub(super) struct Custom {
@@ -41,7 +46,7 @@ pub(super) struct Custom {
     query: Query,
     tagger: Tagger,
     form: PrometheusForm,
-    metrics: std::collections::btree_map::IntoIter<(Type, String), Vec<At>>,
+    metrics: std::collections::btree_map::IntoIter<(Type, String), Metric>,
     /// The metric that is being written, under its name there, with what is left of it.
     current: (String, std::vec::IntoIter<At>),
     name: String,
@@ -69,8 +74,8 @@ impl Custom {
     /// The next line or the lines of the next series; `false` at the end.
     fn text(&mut self, out: &mut Vec<u8>) -> bool {
         let Some(at) = self.current.1.next() else {
-            let Some(((kind, plain), series)) = self.metrics.next() else { return false };
-            self.current = (metric_name(&plain, ""), self.sorted(series).into_iter());
+            let Some(((kind, _), (metric, series))) = self.metrics.next() else { return false };
+            self.current = (metric, self.sorted(series).into_iter());
             type_line(&self.current.0, kind, &self.query, out);
             return true;
         };
@@ -83,9 +88,9 @@ impl Custom {
 
     /// The next metric, whole: its length stands before it. `false` at the end.
     fn family(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(((kind, plain), series)) = self.metrics.next() else { return false };
+        let Some(((kind, _), (metric, series))) = self.metrics.next() else { return false };
         let mut family = Vec::new();
-        protobuf::begin(&metric_name(&plain, ""), kind, &self.query, &mut family);
+        protobuf::begin(&metric, kind, &self.query, &mut family);
         for at in self.sorted(series) {
             self.scopes.name(at, &mut self.name);
             let tagged = tag(&self.tagger, &self.scopes, at, &self.name);
@@ -104,5 +109,6 @@ impl Custom {
 fn tag(tagger: &Tagger, scopes: &Scopes, at: At, name: &str) -> Tagged {
     let scope = &scopes.scopes[at.0 as usize];
     let (stem, code) = scope.stem(at.1);
-    tagger.tag(name, (&scope.name, scope.values.tags.as_deref()), stem, code)
+    tagger::given(name, scope.values.set)
+        .unwrap_or_else(|| tagger.tag(name, (&scope.name, scope.values.tags.as_deref()), stem, code))
 }

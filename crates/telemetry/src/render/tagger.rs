@@ -1,7 +1,7 @@
 //! The tags of a statistic: Envoy's own, and those that a configuration adds.
 
 use super::tags::{self, Cut};
-use crate::stats::ScopeTags;
+use crate::stats::{ScopeTags, StatSet};
 use std::ops::Range;
 
 /// Makes tags of names.
@@ -48,6 +48,14 @@ pub struct Tagged {
 
 /// These are looked for in every name, and so come first.
 const UNROOTED: [&str; 3] = ["envoy.response_code", "envoy.response_code_class", "envoy.worker_id"];
+
+/// The labels that an extension gave a statistic of its own: it has no others, as in Envoy.
+pub(crate) fn given(full: &str, set: &StatSet) -> Option<Tagged> {
+    let labels = set.given.labels;
+    let owned = |(label, value): &(&str, &str)| ((*label).to_owned(), (*value).to_owned());
+    let tagged = || Tagged { name: set.given.plain(full).to_owned(), tags: labels.iter().map(owned).collect() };
+    (!labels.is_empty()).then(tagged)
+}
 
 impl Tagger {
     /// Whether all tags are Envoy's own, which a scope's name alone tells but for a status.

@@ -13,5 +13,5 @@ pub use registry::{KnownScope, Registry, ScopeTags, ScopeValues, WorkerStats};
 #[doc(hidden)]
 pub use set::construct;
 pub use set::{
-    Codes, Counter, Gauge, Histogram, HistogramStat, Kind, OWN_ROOT, Part, Stat, StatSet, Sums, Unchanging, Unit,
+    Codes, Counter, Gauge, Given, Histogram, HistogramStat, Kind, OWN_ROOT, Part, Stat, StatSet, Sums, Unchanging, Unit,
 };

@@ -89,8 +89,30 @@ pub struct StatSet {
     pub unchanging: &'static [Unchanging],
     /// What else a part counts for, when counts are read. So one count can stand for many.
     pub sums: fn(Part) -> Sums,
+    /// What an extension said of a statistic of its own; a set of those has one.
+    pub given: Given,
     /// Tells sets apart in debug assertions and as a map key.
     pub id: u32,
+}
+
+/// What an extension said of a statistic that it named itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Given {
+    /// Prometheus reads it under its own name, without the root.
+    pub bare: bool,
+    /// Its only labels. They are part of its name, too.
+    pub labels: &'static [(&'static str, &'static str)],
+    /// So many bytes at the end of the name stand for them.
+    pub tail: usize,
+}
+
+impl Given {
+    pub const NOTHING: Given = Given { bare: false, labels: &[], tail: 0 };
+
+    /// A name without the labels that an extension put at its end.
+    pub(crate) fn plain<'n>(&self, name: &'n str) -> &'n str {
+        name.get(..name.len().saturating_sub(self.tail)).unwrap_or(name)
+    }
 }
 
 /// A counter or gauge that is shown as zero and never anything else.
@@ -287,6 +309,7 @@ macro_rules! stat_set {
                 codes: &[$($($dn,)*)?],
                 unchanging: construct::unchanging(&[$($unchanging)?]),
                 sums: construct::sums(&[$($sums)?]),
+                given: $crate::stats::Given::NOTHING,
                 id: ID,
             };
         }

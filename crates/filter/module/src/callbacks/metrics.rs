@@ -1,6 +1,7 @@
 //! Statistics that a module names itself. They are defined while its configuration is made, with the names of their
 //! labels; a value for each label comes with each change.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 
 use postrider_filter_plugin::{Metrics, Named, Sort};
@@ -135,9 +136,9 @@ unsafe fn change(
     // SAFETY: as above.
     let (instance, labels) = unsafe { (instance(handle), items(labels, count)) };
     let Some(place) = instance.map(|instance| &instance.place) else { return metric::NOT_FOUND };
-    match name_of(&place.config, change, id, labels) {
-        Ok((sort, name)) => {
-            count_on(&place.metrics, change, sort, &name, value);
+    match find(&place.config, change, id, labels) {
+        Ok((defined, labels)) => {
+            count_with(&place.metrics, change, defined, &labels, value);
             metric::SUCCESS
         }
         Err(error) => error,
@@ -175,9 +176,10 @@ unsafe fn change_later(
     // SAFETY: as above.
     let (config, labels) = unsafe { (config(handle), items(labels, count)) };
     let Some(config) = config else { return metric::NOT_FOUND };
-    match name_of(config, change, id, labels) {
-        Ok((sort, name)) => {
-            config.reach.count(move |metrics| count_on(metrics, change, sort, &name, value));
+    match find(config, change, id, labels) {
+        Ok((defined, labels)) => {
+            let (defined, labels) = (defined.clone(), labels.into_iter().map(Cow::into_owned).collect::<Vec<_>>());
+            config.reach.count(move |metrics| count_with(metrics, change, &defined, &labels, value));
             metric::SUCCESS
         }
         Err(error) => error,
@@ -187,6 +189,14 @@ unsafe fn change_later(
 pub(super) fn count_on(metrics: &Metrics, change: Change, sort: Sort, name: &str, value: u64) {
     // Beyond the most names that there may be, nothing is counted.
     if let Some(id) = metrics.define(sort, name) {
+        metrics.with(id, |named| change.apply(named, value));
+    }
+}
+
+/// The same with a value for each label.
+fn count_with<V: AsRef<str>>(metrics: &Metrics, change: Change, defined: &Defined, values: &[V], value: u64) {
+    let labels = defined.labels.iter().map(String::as_str).zip(values.iter().map(AsRef::as_ref));
+    if let Some(id) = metrics.define_with(defined.sort, &defined.name, &labels.collect::<Vec<_>>()) {
         metrics.with(id, |named| change.apply(named, value));
     }
 }
@@ -229,8 +239,13 @@ pub(super) fn change_plain_later(
     metric::SUCCESS
 }
 
-/// The statistic's name: behind its own the names of its labels, each with its value.
-fn name_of(config: &Config, change: Change, id: usize, labels: &[Buffer]) -> Result<(Sort, String), c_int> {
+/// The statistic, and the values of its labels.
+fn find<'m>(
+    config: &'m Config,
+    change: Change,
+    id: usize,
+    labels: &'m [Buffer],
+) -> Result<(&'m Defined, Vec<Cow<'m, str>>), c_int> {
     let Some(defined) = config.definitions.get(id).filter(|defined| change.fits(defined.sort)) else {
         return Err(metric::NOT_FOUND);
     };
@@ -241,13 +256,9 @@ fn name_of(config: &Config, change: Change, id: usize, labels: &[Buffer]) -> Res
     if defined.labels.len() != labels.len() {
         return Err(metric::INVALID_LABELS);
     }
-    let mut name = defined.name.clone();
-    for (label, value) in defined.labels.iter().zip(labels) {
-        // SAFETY: the module's bytes are there for the time of its call.
-        let value = String::from_utf8_lossy(unsafe { value.bytes() });
-        name.extend([".", label, ".", &value]);
-    }
-    Ok((defined.sort, name))
+    // SAFETY: the module's bytes are there for the time of its call.
+    let values = labels.iter().map(|value| String::from_utf8_lossy(unsafe { value.bytes() })).collect();
+    Ok((defined, values))
 }
 
 /// # Safety
