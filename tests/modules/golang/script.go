@@ -25,6 +25,9 @@ type script struct {
 	wentOn atomic.Bool
 }
 
+// A stream that others look at.
+var remembered atomic.Pointer[script]
+
 type scriptConfig struct {
 	fields  map[string]any
 	metrics *metrics
@@ -195,6 +198,32 @@ func (s *script) operate(operation map[string]any, at place) bool {
 		for !s.wentOn.Load() {
 			runtime.Gosched()
 		}
+	case "write":
+		if err := os.WriteFile(value, nil, 0o600); err != nil {
+			panic(err)
+		}
+	case "background":
+		// Goes on when the message has, and whatever becomes of it.
+		go func() {
+			operations, _ := operation["do"].([]any)
+			for _, operation := range operations {
+				s.operate(operation.(map[string]any), place{})
+			}
+		}()
+	case "continue":
+		// More often than there is a phase to end. Whoever waits for the file goes on behind that.
+		for range number("times") {
+			at.side.Continue(api.Continue)
+		}
+		if err := os.WriteFile(value, nil, 0o600); err != nil {
+			panic(err)
+		}
+		return true
+	case "remember":
+		remembered.Store(s)
+	case "of_remembered":
+		// Of another stream, from within a call of this one's.
+		at.put(to, fmt.Sprint(remembered.Load().callbacks.StreamInfo().DynamicMetadata().Get(text("ns"))[key]))
 	case "hoard":
 		s.config.hoard = append(s.config.hoard, make([]byte, number("bytes")))
 		for last := s.config.hoard[len(s.config.hoard)-1]; len(last) > 0; last = last[min(4096, len(last)):] {

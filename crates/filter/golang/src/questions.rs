@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postrider_filter_api::{RouteFacts, StreamInfo, cel};
+use postrider_filter_api::{Ended, RouteFacts, Stream, StreamInfo, cel};
 use postrider_grpc::{Message, to_struct};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::cel::Allowed;
@@ -43,6 +43,30 @@ pub(crate) struct Seen<'a> {
     pub(crate) info: &'a StreamInfo,
     pub(crate) route: Option<&'a RouteFacts>,
     pub(crate) weighted: Option<usize>,
+}
+
+impl<'a> Seen<'a> {
+    pub(crate) fn of(stream: &'a Stream<'_>) -> Seen<'a> {
+        Seen {
+            request: stream.request,
+            response: stream.response,
+            trailers: stream.response_trailers,
+            info: stream.info,
+            route: stream.route,
+            weighted: stream.weighted,
+        }
+    }
+
+    pub(crate) fn of_ended(ended: &'a Ended<'_>) -> Seen<'a> {
+        Seen {
+            request: ended.request,
+            response: ended.response,
+            trailers: ended.response_trailers,
+            info: ended.info,
+            route: ended.route,
+            weighted: ended.weighted,
+        }
+    }
 }
 
 /// Secrets by name.
@@ -155,14 +179,7 @@ mod tests {
         stream.info.set_state("s", Value::String("t".into()));
         let secrets = Secrets::default();
         stream.with(|stream| {
-            let seen = Seen {
-                request: stream.request,
-                response: stream.response,
-                trailers: stream.response_trailers,
-                info: stream.info,
-                route: stream.route,
-                weighted: stream.weighted,
-            };
+            let seen = Seen::of(stream);
             let of = |path: &str| Question::Property(path.to_owned()).answer(&seen, &secrets);
             let found = |text: &str| Answer::Found(text.as_bytes().to_vec());
             assert_eq!(of("request.headers.x-a"), found("1"));

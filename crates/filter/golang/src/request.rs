@@ -528,27 +528,11 @@ impl View {
             View::None => None,
             View::Stream(stream) => {
                 // SAFETY: the call into Go that this thread is in was given the stream.
-                let stream = unsafe { &*stream };
-                Some(call(&Seen {
-                    request: stream.request,
-                    response: stream.response,
-                    trailers: stream.response_trailers,
-                    info: stream.info,
-                    route: stream.route,
-                    weighted: stream.weighted,
-                }))
+                Some(call(&Seen::of(unsafe { &*stream })))
             }
             View::Ended(ended) => {
                 // SAFETY: the same.
-                let ended = unsafe { &*ended };
-                Some(call(&Seen {
-                    request: ended.request,
-                    response: ended.response,
-                    trailers: ended.response_trailers,
-                    info: ended.info,
-                    route: ended.route,
-                    weighted: ended.weighted,
-                }))
+                Some(call(&Seen::of_ended(unsafe { &*ended })))
             }
         }
     }

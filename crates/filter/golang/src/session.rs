@@ -157,34 +157,33 @@ impl Session {
             if let Some(reply) = self.way(side).reply.take() {
                 return Action::Respond(self.replied(side, reply));
             }
-            let bodiless = self.way(side).bodiless;
             verdict = match verdict {
-                Verdict::StopAndBuffer if !bodiless => {
-                    self.take_down(side);
-                    self.request().set_phase(side, Phase::WaitingAllData);
-                    self.way(side).taken = true;
-                    return Action::Take;
-                }
-                Verdict::StopAndBufferWatermark if !bodiless => {
-                    self.take_down(side);
-                    self.request().set_phase(side, Phase::WaitingData);
-                    self.way(side).taken = true;
-                    return Action::Take;
-                }
-                Verdict::Continue | Verdict::StopAndBuffer | Verdict::StopAndBufferWatermark => {
-                    self.take_down(side);
-                    return self.head_goes(side, stream);
-                }
                 Verdict::Running | Verdict::Replied | Verdict::StopNoBuffer | Verdict::Unknown(_) => {
                     match self.way(side).continued.pop_front() {
                         Some(next) => next,
                         None => break,
                     }
                 }
+                decided => return self.head_decided(side, stream, decided),
             };
         }
         self.wait(side, stream);
         Action::Pause
+    }
+
+    fn head_decided(&mut self, side: Side, stream: &mut Stream<'_>, verdict: Verdict) -> Action {
+        self.take_down(side);
+        let way = self.way(side);
+        // Said more than once, it is not for what comes next.
+        way.continued.clear();
+        let phase = match verdict {
+            Verdict::StopAndBuffer if !way.bodiless => Phase::WaitingAllData,
+            Verdict::StopAndBufferWatermark if !way.bodiless => Phase::WaitingData,
+            _ => return self.head_goes(side, stream),
+        };
+        way.taken = true;
+        self.request().set_phase(side, phase);
+        Action::Take
     }
 
     fn head_goes(&mut self, side: Side, stream: &mut Stream<'_>) -> Action {
@@ -239,6 +238,7 @@ impl Session {
 
     /// The stream is over.
     pub(crate) fn end(&mut self, ended: &Ended<'_>) {
+        self.answer_last(ended);
         if self.plugin.recipe.watches_end() && !self.failed {
             match self.config.home {
                 Home::Here(library) => self.end_here(library, ended),

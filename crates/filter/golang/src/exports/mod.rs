@@ -152,7 +152,8 @@ unsafe fn of_state<'c>(state: *mut c_void) -> Result<(&'c Request, MutexGuard<'c
     }
 }
 
-/// The same of the stream itself, while Go code has one of its messages.
+/// The same of the stream itself, from its first call into Go to its end, whoever has its messages: a goroutine may go on
+/// when its message has.
 ///
 /// # Safety
 /// `request` is one that the library was given, and has not finalized.
@@ -160,11 +161,7 @@ unsafe fn of_request<'c>(request: *mut c_void) -> Result<(&'c Request, MutexGuar
     // SAFETY: it lives until it is finalized.
     let request = unsafe { &*request.cast::<Request>() };
     let shared = request.lock();
-    match () {
-        () if shared.destroyed => Err(status::DESTROYED),
-        () if !Side::BOTH.into_iter().any(|side| request.is_in_go(side)) => Err(status::NOT_IN_GO),
-        () => Ok((request, shared)),
-    }
+    if shared.destroyed { Err(status::DESTROYED) } else { Ok((request, shared)) }
 }
 
 /// What a function answers that goes on or says why not.

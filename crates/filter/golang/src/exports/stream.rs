@@ -201,7 +201,8 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpGetStringSecret(
     }
 }
 
-/// Answers at once where the stream is at hand; otherwise its worker does, and wakes the goroutine.
+/// Answers at once where the stream is at hand; otherwise its worker does when the stream next comes by, and wakes the
+/// goroutine.
 ///
 /// # Safety
 /// `request` is a stream of Go code's, and the places stay until it is answered.
@@ -210,25 +211,24 @@ unsafe fn ask(request: *mut c_void, question: Question, out: Out) -> c_int {
     unsafe {
         told(of_request(request).map(|(request, mut shared)| {
             let shared = &mut *shared;
-            let view = shared.view;
-            let answer = request.pool.is_here().then(|| view.with_seen(|seen| question.answer(seen, &shared.secrets)));
-            match answer.flatten() {
-                Some(answer) => out.fill(&question, answer, &mut shared.slot),
-                None => match request.pool.outlet().filter(|_| request.pool.is_here()) {
-                    // The worker is in another process: it is waited for.
-                    Some(outlet) => {
-                        let answer = match request.is_logging() {
-                            true => outlet.ask_of_log(shared.stream, &question),
-                            false => outlet.ask(shared.stream, &question),
-                        };
-                        answer.map_or(status::DESTROYED, |answer| out.fill(&question, answer, &mut shared.slot))
-                    }
-                    None => {
-                        request.post(shared, Post::Question(question, Asker::Goroutine(out)));
-                        status::YIELD
-                    }
-                },
+            if !request.pool.is_here() {
+                request.post(shared, Post::Question(question, Asker::Goroutine(out)));
+                return status::YIELD;
             }
+            let answer = match request.pool.outlet() {
+                None => shared.view.with_seen(|seen| question.answer(seen, &shared.secrets)),
+                // The worker is in another process: it is waited for, as long as it looks at the stream.
+                Some(outlet) if request.is_logging() => outlet.ask_of_log(shared.stream, &question),
+                Some(outlet) if Side::BOTH.into_iter().any(|side| request.is_in_go(side)) => {
+                    match outlet.ask(shared.stream, &question) {
+                        Some(answer) => Some(answer),
+                        None => return status::DESTROYED,
+                    }
+                }
+                Some(_) => None,
+            };
+            // A call about one stream that asks about another may not wait for that: both are this thread's.
+            out.fill(&question, answer.unwrap_or(Answer::Missing), &mut shared.slot)
         }))
     }
 }

@@ -128,11 +128,13 @@ impl Session {
                     self.show_trailers(side, stream);
                 }
                 Phase::Done => {
+                    way.continued.clear();
                     let pending = std::mem::take(&mut way.pending);
                     append(&mut way.out, pending);
                     return;
                 }
-                _ => return,
+                // Nothing is in Go: what was said too often is not for what comes next.
+                _ => return way.continued.clear(),
             }
         }
     }

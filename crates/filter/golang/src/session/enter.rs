@@ -157,7 +157,6 @@ impl Session {
             let mut shared = request.lock();
             shared.facts().take(ended.request, ended.info, ended.route, None);
             shared.view = View::of_ended(ended);
-            shared.posts.clear();
             if library.has(Epoch::E4) {
                 shared.announce_all(&ends);
                 shared.open_all(&ends, answered);

@@ -1,14 +1,14 @@
 //! What Go code asked for, and what becomes of a stream whose Go code failed.
 
-use postrider_filter_api::Stream;
 use postrider_filter_api::plugin::OnError;
+use postrider_filter_api::{Ended, Stream};
 use postrider_filter_trial::observe::{self, Event};
 use postrider_telemetry::error;
 
 use super::Session;
 use crate::bells::Side;
 use crate::parsed::Home;
-use crate::questions::Seen;
+use crate::questions::{Question, Seen};
 use crate::request::{Asker, Post};
 
 impl Session {
@@ -42,36 +42,39 @@ impl Session {
                 way.out.extend_from_slice(&bytes);
                 way.head_free = true;
             }
-            Post::Question(question, asker) => {
-                let seen = Seen {
-                    request: stream.request,
-                    response: stream.response,
-                    trailers: stream.response_trailers,
-                    info: stream.info,
-                    route: stream.route,
-                    weighted: stream.weighted,
-                };
-                let mut shared = self.request().lock();
-                let answer = question.answer(&seen, &shared.secrets);
-                match (asker, &self.config.home) {
-                    (Asker::Goroutine(out), Home::Here(library)) => {
-                        // SAFETY: the goroutine that asked waits until it is woken below.
-                        unsafe { out.fill(&question, answer, &mut shared.slot) };
-                        drop(shared);
-                        // SAFETY: the stream is the library's, and not destroyed.
-                        unsafe { (library.entries.answered)(self.request.as_ptr().cast()) };
-                    }
-                    (Asker::Process(number), _) => {
-                        if let Some(lane) = &self.lane {
-                            lane.answer(self.stream, number, &answer);
-                        }
-                    }
-                    // Those about a log are answered where they come in.
-                    (Asker::Log(_), _) | (Asker::Goroutine(_), Home::Apart(_)) => {}
-                }
-            }
+            Post::Question(question, asker) => self.answer_to(&question, asker, &Seen::of(stream)),
             Post::Lost => self.lost(stream),
             other => other.apply(&mut self.request().lock(), stream),
+        }
+    }
+
+    fn answer_to(&self, question: &Question, asker: Asker, seen: &Seen<'_>) {
+        let mut shared = self.request().lock();
+        let answer = question.answer(seen, &shared.secrets);
+        match (asker, &self.config.home) {
+            (Asker::Goroutine(out), Home::Here(library)) => {
+                // SAFETY: the goroutine that asked waits until it is woken below.
+                unsafe { out.fill(question, answer, &mut shared.slot) };
+                drop(shared);
+                // SAFETY: the stream is the library's, and not destroyed.
+                unsafe { (library.entries.answered)(self.request.as_ptr().cast()) };
+            }
+            (Asker::Process(number), _) => {
+                if let Some(lane) = &self.lane {
+                    lane.answer(self.stream, number, &answer);
+                }
+            }
+            // Those about a log are answered where they come in.
+            (Asker::Log(_), _) | (Asker::Goroutine(_), Home::Apart(_)) => {}
+        }
+    }
+
+    /// What was asked since the stream last came by; it is too late for anything else.
+    pub(super) fn answer_last(&self, ended: &Ended<'_>) {
+        for post in self.request().take_posts() {
+            if let Post::Question(question, asker) = post {
+                self.answer_to(&question, asker, &Seen::of_ended(ended));
+            }
         }
     }
 
