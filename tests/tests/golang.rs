@@ -228,6 +228,21 @@ fn data_is_added_behind_a_head_and_in_front_of_trailers() {
 }
 
 #[test]
+fn data_that_is_added_behind_a_head_that_waits_for_its_body_comes_before_it() {
+    for status in ["stop_and_buffer", "stop_and_buffer_watermark"] {
+        let fields = json!({
+            "status": {"decode_headers": status},
+            "decode_headers": [{"op": "add_data", "value": "head,"}],
+            "decode_data": [{"op": "upper"}],
+        });
+        since("sdk33", &fields, |which, site| {
+            assert_eq!(post_with_trailer(site, "data").status, 200, "{which} {status}");
+            assert_eq!(arrived(site).body, b"head,DATA", "{which} {status}");
+        });
+    }
+}
+
+#[test]
 fn requests_are_answered_in_every_phase() {
     let phases = ["decode_headers", "decode_data", "decode_trailers", "encode_headers"];
     for phase in phases {

@@ -181,6 +181,7 @@ impl Session {
             Verdict::StopAndBufferWatermark if !way.bodiless => Phase::WaitingData,
             _ => return self.head_goes(side, stream),
         };
+        way.out = std::mem::take(&mut way.added);
         way.taken = true;
         self.request().set_phase(side, phase);
         Action::Take
