@@ -461,3 +461,35 @@ fn a_run_shows_calls_errors_and_configurations() {
     let failed = run(&["plugin", "run", plugin, "--call", "auth=nonsense"]);
     assert_eq!(failed.code, Some(2), "{}", failed.stderr);
 }
+
+#[test]
+fn what_a_script_prints_stays_out_of_a_commands_result() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    let script = "print('loaded', nil, 1)\nfunction envoy_on_request(handle) print('called') end\n";
+    let file = directory.write("prints.lua", script);
+    let test = "local test = require('postrider.test')\ntest.case('runs', function() test.stream({}):run() end)\n";
+    directory.write("prints_test.lua", test);
+    let folder = directory.path().to_str().unwrap().to_owned();
+    for arguments in [["run", file.to_str().unwrap(), "--json"], ["test", &folder, "--json"]] {
+        let tried = run(&[&["plugin"][..], &arguments].concat());
+        assert_eq!(tried.code, Some(0), "{}{}", tried.stdout, tried.stderr);
+        assert!(serde_json::from_str::<serde_json::Value>(&tried.stdout).is_ok(), "{}", tried.stdout);
+        assert!(tried.stderr.contains("loaded\tnil\t1\n"), "{}", tried.stderr);
+        assert!(tried.stderr.contains("called\n"), "{}", tried.stderr);
+    }
+}
+
+#[test]
+fn a_header_of_a_trial_may_begin_with_a_colon() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    let script = "function envoy_on_request(handle) handle:logInfo('<' .. handle:headers():get('x-ip') .. '>') end\n";
+    let file = directory.write("ip.lua", script);
+    let shown = ["  info     <::1>\n", ":authority: a.example\n"];
+    shows(&[file.to_str().unwrap(), "-H", "x-ip:::1", "-H", ":authority: a.example"], 0, &shown);
+}

@@ -1,9 +1,12 @@
-//! What only this runtime shows of its machines to whoever tries them out: which lines ran.
+//! What is different in machines that somebody tries out: which lines ran is counted, and what they print is no result.
 
 use std::cell::Cell;
 use std::time::Duration;
 
+use postrider_filter_trial::observe;
+
 use crate::program::Program;
+use crate::sdk;
 use crate::tool::coverage;
 use crate::vm::{Fault, Vm};
 
@@ -25,6 +28,9 @@ pub(crate) fn budget(cpu: Duration) -> Duration {
 /// # Errors
 /// Its lines cannot be counted.
 pub(crate) fn made(vm: &Vm, program: &Program) -> Result<(), Fault> {
+    if observe::is_on() {
+        vm.run("=postrider.print", sdk::PRINT.as_bytes(), &[])?;
+    }
     if COUNTS_LINES.get() {
         coverage::count(&program.name);
         vm.trace_lines(coverage::on_line)?;

@@ -14,6 +14,8 @@ const SORT: &str = include_str!("sdk/sort.lua");
 const COROUTINES: &str = include_str!("sdk/coroutines.lua");
 const NUMBERS: &str = include_str!("sdk/numbers.lua");
 const IDLE: &str = include_str!("sdk/idle.lua");
+/// For machines of a command, whose results stand on standard output.
+pub(crate) const PRINT: &str = include_str!("sdk/print.lua");
 const WATCH: &str = include_str!("sdk/watch.lua");
 const ENVOY: &str = include_str!("sdk/envoy.lua");
 /// What Envoy's dialect is made of, in the order in which the parts need each other.

@@ -18,6 +18,7 @@ use super::coverage;
 use super::lua_text::Table;
 use super::subject::{LoadModule, Subject};
 use crate::observe::LineCounts;
+use crate::sdk;
 use crate::vm::{Argument, Fault, Ran, Ref, Vm};
 
 const SOURCE: &str = include_str!("test.lua");
@@ -173,6 +174,9 @@ fn run_file(file: &mut TestFile, rules: &Value, load_module: &LoadModule<'_>) ->
         }
     };
     let count: usize = machine.text(c"count").and_then(|count| count.parse().ok()).unwrap_or(0);
+    if count == 0 {
+        return Err("there is no test.case in it".to_owned());
+    }
     let (_lines, watch) = (LineCounts::start(), Watch::start());
     for number in 1..=count {
         file.cases.push(machine.run_case(number, &subject, rules, &watch).map_err(|fault| fault.to_string())?);
@@ -209,6 +213,7 @@ impl TestMachine {
     fn new(path: &Path, source: &[u8]) -> Result<TestMachine, Fault> {
         let vm = Vm::new(MEMORY, CPU)?;
         let broken = || Fault::Error("the test API did not load".to_owned());
+        vm.run("=postrider.print", sdk::PRINT.as_bytes(), &[])?;
         let table = vm.run("=postrider.test", SOURCE.as_bytes(), &[Argument::Mark])?.ok_or_else(broken)?;
         let mut functions = Vec::new();
         for name in FUNCTIONS {

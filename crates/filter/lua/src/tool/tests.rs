@@ -299,3 +299,27 @@ end)
     assert_eq!(asked[0].config, crate::testing::json(r#"{"a": 1}"#));
     assert_eq!(asked[0].rules, crate::testing::json(r#"{"root_id": "r"}"#));
 }
+
+#[test]
+fn tests_that_would_pass_unseen_fail() {
+    let folder = Folder::new("unseen");
+    folder.write("plugin.lua", MARK);
+    let of = |cases: &str| {
+        let text = format!("local test = require('postrider.test')\n{cases}");
+        tested(&folder.write("unseen_test.lua", &text), &Value::Null)
+    };
+    let none = of("");
+    assert_eq!((none.error.as_deref(), none.passed()), (Some("there is no test.case in it"), false));
+    for (case, said) in [
+        (
+            "test.case('a', function() test.case('b', function() end) end)",
+            "test.case does not belong into another case",
+        ),
+        ("test.case('a', function() os.exit(0) end)", "os.exit would end the run of all tests"),
+    ] {
+        let file = of(case);
+        let message = &file.cases[0].failure.as_ref().unwrap().message;
+        assert!(message.contains("unseen_test.lua:2:") && message.contains(said), "{message}");
+    }
+    assert!(of("os.exit(0)").error.unwrap().contains("unseen_test.lua:2: os.exit would end"));
+}

@@ -154,9 +154,9 @@ fn headers(lines: &[String]) -> Result<Vec<(String, Vec<u8>)>, Wrong> {
         // The first character may be the colon of `:authority`.
         let colon = line.char_indices().skip(1).find(|(_, c)| *c == ':').map(|(at, _)| at);
         let (name, value) = colon
-            .and_then(|at| line.split_at_checked(at))
+            .and_then(|at| Some((line.get(..at)?, line.get(at + 1..)?)))
             .ok_or_else(|| Wrong::Usage(format!("a header is `name: value`, not `{line}`")))?;
-        Ok((name.trim().to_owned(), value.trim_start_matches(':').trim().as_bytes().to_vec()))
+        Ok((name.trim().to_owned(), value.trim().as_bytes().to_vec()))
     };
     lines.iter().map(split).collect()
 }
