@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::{ConfigError, Factory};
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Manifest, Missing};
+use postrider_filter_plugin::{Manifest, Missing, PHASES};
 use postrider_model::{Value, ValueError};
 
 use super::rider::{Overrides, Rider, with_required};
@@ -16,7 +16,7 @@ use crate::program::{Dialect, Program, Sandbox, Sdk};
 
 /// Reads a manifest and tries its plugin out.
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    let manifest = Manifest::read(value).map_err(|errors| [errors, wrong_options(value)].concat())?;
+    let manifest = Manifest::read(value).map_err(|errors| [errors, wrong_for_runtime(value)].concat())?;
     let runtime = Runtime::named(&manifest.runtime).map_err(|error| vec![error])?;
     let mut errors = Vec::new();
     let options = Options::read(&manifest.options, runtime, &mut errors);
@@ -125,15 +125,24 @@ impl Options {
     }
 }
 
-/// What is wrong with the options of a manifest that has other faults: all are told at once.
-fn wrong_options(manifest: &Value) -> ConfigError {
+/// What is wrong by the rules of the runtime in a manifest that has other faults: all are told at once.
+fn wrong_for_runtime(manifest: &Value) -> ConfigError {
     let mut errors = Vec::new();
     if let Ok(mut fields) = manifest.fields()
         && let Ok(Some(name)) = fields.string("runtime")
         && let Ok(runtime) = Runtime::named(name)
-        && let Some(options @ Value::Map(_)) = fields.value("options")
     {
-        Options::read(options, runtime, &mut errors);
+        let phases = fields.list("phases").unwrap_or_default().into_iter();
+        let phases: Vec<String> = phases
+            .map(|(_, phase)| match phase {
+                Value::String(phase) => phase.clone(),
+                _ => String::new(),
+            })
+            .collect();
+        errors.extend(unknown_phases(&phases, runtime));
+        if let Some(options @ Value::Map(_)) = fields.value("options") {
+            Options::read(options, runtime, &mut errors);
+        }
     }
     errors
 }
@@ -155,7 +164,9 @@ fn unknown_phases(phases: &[String], runtime: Runtime) -> ConfigError {
     let runtime = runtime.name;
     let error = |(index, phase): (usize, &String)| {
         let message = format!("no plugin of the runtime `{runtime}` has a hook there; expected {}", known.join(", "));
-        (!known.contains(&phase.as_str())).then(|| ValueError { path: format!("phases[{index}]"), message })
+        // What is no phase anywhere was told before.
+        (PHASES.contains(&phase.as_str()) && !known.contains(&phase.as_str()))
+            .then(|| ValueError { path: format!("phases[{index}]"), message })
     };
     phases.iter().enumerate().filter_map(error).collect()
 }

@@ -344,6 +344,7 @@ fn faults_of_a_manifest_and_of_its_options_are_told_at_once() {
     let manifest = |runtime: &str| {
         json!({
             "name": "test", "runtime": runtime, "code": { "inline_string": "return {}" }, "on_error": "maybe",
+            "phases": ["request", "complete"],
             "options": { "sandbox": "none", "sdk": "builtin", "more": 1 },
         })
     };
@@ -351,8 +352,9 @@ fn faults_of_a_manifest_and_of_its_options_are_told_at_once() {
         let errors = Any::new(MANIFEST, &manifest(runtime).to_string(), None).err().unwrap();
         errors.into_iter().map(|error| error.path).collect::<Vec<_>>()
     };
-    assert_eq!(told("rider"), ["on_error", "options.sandbox", "options.more"]);
-    assert_eq!(told("envoy-lua"), ["on_error", "options.sdk", "options.sandbox", "options.more"]);
+    assert_eq!(told("rider"), ["phases[0]", "on_error", "phases[1]", "options.sandbox", "options.more"]);
+    let of_envoys = ["phases[0]", "on_error", "phases[1]", "options.sdk", "options.sandbox", "options.more"];
+    assert_eq!(told("envoy-lua"), of_envoys);
 }
 
 #[test]
