@@ -4,6 +4,7 @@
 //! all, and what it says is checked whenever it is read: one that is not as it was written is fetched again. An image's
 //! file of another kind remembers which code its name stands for. Without such a folder nothing is kept.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -23,6 +24,9 @@ const MAX_FILES: usize = 256;
 
 /// Names the folder; empty turns the cache off.
 const FOLDER_VARIABLE: &str = "POSTRIDER_CODE_CACHE";
+
+/// Hexadecimal digits of a SHA-256.
+const SUM_DIGITS: usize = 64;
 
 /// Begins the file of an image's name.
 const NAMED: &str = "image-";
@@ -75,8 +79,7 @@ impl Cache {
             let _ = fs::remove_file(&path);
             return None;
         }
-        // When it was used last; one that keeps its old time only goes sooner.
-        let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        was_used(&path);
         Some(bytes)
     }
 
@@ -94,7 +97,9 @@ impl Cache {
         let path = self.0.as_ref()?.join(name_of(reference));
         let text = String::from_utf8(contents(&path, 1024).ok()?).ok()?;
         let (known, code) = text.trim_end().split_once(' ')?;
-        (manifest.is_none_or(|wanted| wanted == known)).then(|| self.read(code)).flatten()
+        let code = (manifest.is_none_or(|wanted| wanted == known)).then(|| self.read(code)).flatten()?;
+        was_used(&path);
+        Some(code)
     }
 
     /// Remembers what an image's name stands for.
@@ -108,6 +113,11 @@ impl Cache {
 
 fn name_of(reference: &str) -> String {
     format!("{NAMED}{}", sum(reference.as_bytes()))
+}
+
+/// One that keeps its old time only goes sooner.
+fn was_used(path: &Path) {
+    let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
 }
 
 fn contents(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
@@ -136,12 +146,23 @@ fn whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Removes what was not used for longest, when there is too much.
+/// Whether a file's name is one that this cache gives: also of one that was never finished.
+fn is_ours(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let whole = name.strip_prefix('.').and_then(|rest| rest.split('.').next()).unwrap_or(name);
+    let sum = whole.strip_prefix(NAMED).unwrap_or(whole);
+    sum.len() == SUM_DIGITS && sum.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Removes what was not used for longest, when there is too much. What somebody else put here stays.
 fn tidy(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let used = |entry: &fs::DirEntry| entry.metadata().and_then(|about| about.modified()).ok();
-    let mut files: Vec<(SystemTime, PathBuf)> =
-        entries.flatten().filter_map(|entry| Some((used(&entry)?, entry.path()))).collect();
+    let mut files: Vec<(SystemTime, PathBuf)> = entries
+        .flatten()
+        .filter(|entry| is_ours(&entry.file_name()))
+        .filter_map(|entry| Some((used(&entry)?, entry.path())))
+        .collect();
     files.sort();
     let surplus = files.len().saturating_sub(MAX_FILES);
     for (_, path) in files.into_iter().take(surplus) {
@@ -213,7 +234,7 @@ mod tests {
         let scratch = Scratch::new("many");
         let cache = Cache::at(&scratch.0);
         let file = |n: u64| {
-            let path = scratch.0.join(format!("{n:03}"));
+            let path = scratch.0.join(format!("{n:064}"));
             let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(n);
             File::create(&path).unwrap().set_modified(at).unwrap();
             path
@@ -222,5 +243,33 @@ mod tests {
         cache.write(&sum(b"x"), b"x");
         assert!(!files[0].exists() && files[1].exists());
         assert!(cache.read(&sum(b"x")).is_some());
+    }
+
+    #[test]
+    fn files_of_somebody_else_stay_although_there_are_many() {
+        let scratch = Scratch::new("theirs");
+        let cache = Cache::at(&scratch.0);
+        let theirs: Vec<PathBuf> = (0..MAX_FILES + 1).map(|n| scratch.0.join(format!("notes-{n}.txt"))).collect();
+        for path in &theirs {
+            File::create(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        let unfinished = scratch.0.join(format!(".image-{}.1.1", sum(b"y")));
+        fs::write(&unfinished, "").unwrap();
+        cache.write(&sum(b"x"), b"x");
+        assert!(theirs.iter().all(|path| path.exists()));
+        assert!(is_ours(unfinished.file_name().unwrap()) && is_ours(OsStr::new(&sum(b"x"))));
+    }
+
+    #[test]
+    fn a_name_that_is_used_stays_as_long_as_its_code() {
+        let scratch = Scratch::new("used");
+        let cache = Cache::at(&scratch.0);
+        let code = sum(b"code");
+        cache.write(&code, b"code");
+        cache.name("r.io/a:1", "abc", &code);
+        let name = scratch.0.join(name_of("r.io/a:1"));
+        File::open(&name).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        assert!(cache.read_named("r.io/a:1", None).is_some());
+        assert!(fs::metadata(&name).unwrap().modified().unwrap() > SystemTime::UNIX_EPOCH);
     }
 }
