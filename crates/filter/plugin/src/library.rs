@@ -27,6 +27,8 @@ struct Shelf {
     lenient: bool,
     entries: HashMap<Remote, Entry>,
     asked: Vec<Remote>,
+    /// What the configuration in force goes without.
+    left_out: Vec<Remote>,
     /// Roots of statistics that count fetches of some code beside those of all code.
     counted: HashMap<Remote, &'static str>,
 }
@@ -35,6 +37,8 @@ struct Shelf {
 struct Entry {
     round: u64,
     outcome: Result<Arc<[u8]>, String>,
+    /// What came last, be it that something failed since.
+    last: Option<Arc<[u8]>>,
 }
 
 /// What the library says about some code.
@@ -63,8 +67,9 @@ impl Library {
         self.shelf(|shelf| shelf.asked.clear());
     }
 
-    /// Whether code that could not be fetched is left out, as at the start of the process, where there is nothing else to
-    /// go on with.
+    /// Whether a configuration goes on with what is here: with what came last of code that could not be looked for again, and
+    /// without what never came. So at the start of the process, where there is nothing else to go on with, and where the
+    /// configuration in force changes in something that has nothing to do with its code.
     pub fn be_lenient(&self, lenient: bool) {
         self.shelf(|shelf| shelf.lenient = lenient);
     }
@@ -75,11 +80,15 @@ impl Library {
             if !shelf.asked.contains(remote) {
                 shelf.asked.push(remote.clone());
             }
+            let last = || shelf.entries.get(remote)?.last.clone().filter(|_| shelf.lenient);
             match shelf.current(remote) {
                 Some(Ok(bytes)) => Found::Here(bytes),
-                Some(Err(reason)) if shelf.lenient => Found::Missing(reason),
-                Some(Err(reason)) => Found::Failed(reason),
-                None => Found::Missing("it was not fetched yet".to_owned()),
+                Some(Err(reason)) => match last() {
+                    Some(bytes) => Found::Here(bytes),
+                    None if shelf.lenient || shelf.left_out.contains(remote) => Found::Missing(reason),
+                    None => Found::Failed(reason),
+                },
+                None => last().map_or_else(|| Found::Missing("it was not fetched yet".to_owned()), Found::Here),
             }
         })
     }
@@ -100,10 +109,7 @@ impl Library {
 
     /// How many pieces of code below `root` are here.
     pub fn kept_below(&self, root: &str) -> usize {
-        self.shelf(|shelf| {
-            let is_here = |remote: &Remote| shelf.entries.get(remote).is_some_and(|entry| entry.outcome.is_ok());
-            shelf.counted.iter().filter(|(remote, known)| **known == root && is_here(remote)).count()
-        })
+        self.shelf(|shelf| shelf.counted.iter().filter(|(remote, known)| **known == root && shelf.has(remote)).count())
     }
 
     /// What was asked for since the check began and was not tried in this round.
@@ -120,19 +126,23 @@ impl Library {
     /// What came of fetching it.
     pub fn put(&self, remote: Remote, outcome: Result<Vec<u8>, String>) {
         self.shelf(|shelf| {
-            let entry = Entry { round: shelf.round, outcome: outcome.map(Arc::from) };
-            shelf.entries.insert(remote, entry);
+            let outcome: Result<Arc<[u8]>, String> = outcome.map(Arc::from);
+            let before = shelf.entries.remove(&remote).and_then(|entry| entry.last);
+            let last = outcome.as_ref().ok().cloned().or(before);
+            shelf.entries.insert(remote, Entry { round: shelf.round, outcome, last });
         });
     }
 
-    /// Forgets what nobody asked for since the check began. How many pieces of code stay.
-    pub fn forget_others(&self) -> usize {
+    /// What was checked is in force: forgets what it did not ask for. What it goes without keeps no later configuration from
+    /// being put in force, which would lack no more. How many pieces of code are in use.
+    pub fn settle(&self) -> usize {
         self.shelf(|shelf| {
             let asked = std::mem::take(&mut shelf.asked);
             shelf.entries.retain(|remote, _| asked.contains(remote));
             shelf.counted.retain(|remote, _| asked.contains(remote));
+            shelf.left_out = asked.iter().filter(|remote| !shelf.has(remote)).cloned().collect();
             shelf.asked = asked;
-            shelf.entries.values().filter(|entry| entry.outcome.is_ok()).count()
+            shelf.entries.values().filter(|entry| entry.last.is_some()).count()
         })
     }
 
@@ -149,6 +159,11 @@ impl Default for Library {
 }
 
 impl Shelf {
+    /// Whether some of it came.
+    fn has(&self, remote: &Remote) -> bool {
+        self.entries.get(remote).is_some_and(|entry| entry.last.is_some())
+    }
+
     /// What came of it, unless that does not count any more.
     fn current(&self, remote: &Remote) -> Option<Result<Arc<[u8]>, String>> {
         let entry = self.entries.get(remote)?;
@@ -193,6 +208,45 @@ mod tests {
     }
 
     #[test]
+    fn what_serves_stays_while_it_cannot_be_looked_for_again() {
+        let (library, code) = (Library::new(), remote("oci://a/b:latest"));
+        library.check();
+        library.put(code.clone(), Ok(b"1".to_vec()));
+        library.find(&code);
+        library.settle();
+        library.begin_round();
+        library.be_lenient(true);
+        assert_eq!(library.find(&code), here("1"), "while it is on its way");
+        library.put(code.clone(), Err("no".into()));
+        assert_eq!(library.find(&code), here("1"), "it did not come");
+        library.be_lenient(false);
+        assert_eq!(library.find(&code), Found::Failed("no".into()));
+        library.put(code.clone(), Ok(b"2".to_vec()));
+        assert_eq!(library.find(&code), here("2"));
+    }
+
+    #[test]
+    fn what_the_configuration_in_force_goes_without_keeps_none_from_being_put_in_force() {
+        let (library, missing, other) = (Library::new(), remote("oci://a/a:1"), remote("oci://a/b:1"));
+        for code in [&missing, &other] {
+            library.put(code.clone(), Err("no".into()));
+        }
+        library.check();
+        library.be_lenient(true);
+        library.find(&missing);
+        library.be_lenient(false);
+        library.settle();
+        assert_eq!(library.find(&missing), Found::Missing("no".into()));
+        library.put(other.clone(), Err("no".into()));
+        assert_eq!(library.find(&other), Found::Failed("no".into()), "it is not among it");
+        library.put(missing.clone(), Ok(b"1".to_vec()));
+        assert_eq!(library.find(&missing), here("1"));
+        library.settle();
+        library.put(missing.clone(), Err("no".into()));
+        assert_eq!(library.find(&missing), Found::Failed("no".into()), "it is in force now");
+    }
+
+    #[test]
     fn an_image_that_moves_is_looked_for_in_each_round() {
         let (library, moving, standing) = (Library::new(), remote("oci://a/b:latest"), remote("oci://a/b:1"));
         library.check();
@@ -216,7 +270,7 @@ mod tests {
         assert_eq!((library.kept_below("some"), library.kept_below("other")), (2, 0));
         library.check();
         library.find(&a);
-        assert_eq!(library.forget_others(), 1);
+        assert_eq!(library.settle(), 1);
         assert_eq!((library.kept_below("some"), library.counted_below(&a)), (1, Some("some")));
         library.check();
         library.find(&b);

@@ -156,7 +156,7 @@ impl Deliveries {
 
     /// A configuration is in force: what it does not name is forgotten. What it lacks is tried again.
     pub fn settle(&mut self) {
-        let kept = library().forget_others();
+        let kept = library().settle();
         self.counts.gauge_set(stat::REMOTE_LOAD_CACHE_ENTRIES, kept as u64);
         if let Some(modules) = &self.modules {
             modules.gauge_set(of_modules::REMOTE_LOAD_CACHE_ENTRIES, library().kept_below(of_modules::SET.root) as u64);
