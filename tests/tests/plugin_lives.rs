@@ -1,6 +1,10 @@
 //! The lives of plugins: streams and their instances over changes, several plugins under one name, limits of bodies, and what
 //! is told about all of that.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use postrider_tests::kit::DEADLINE;
 use postrider_tests::kit::config::router;
 use postrider_tests::kit::proxy::{accepted, run};
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
@@ -212,4 +216,88 @@ fn what_a_route_sees_is_explained() {
     for place in ["at the gateway", "at the route", "at the project"] {
         assert!(shown.contains(place), "{place} in {shown}");
     }
+}
+
+/// A plugin that says in a field which version it is.
+fn saying(version: u32) -> String {
+    format!(
+        "require(\"rider\")\nlocal plugin = {{}}\nfunction plugin.on_response() envoy.resp.set_header(\"x-version\", \
+         \"{version}\") end\nreturn plugin\n"
+    )
+}
+
+#[test]
+fn a_plugin_that_was_written_while_the_one_before_it_was_refused_is_taken() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, directory) = (Origin::echo("a"), TempDir::new());
+    let file = directory.write("plugin.lua", saying(1));
+    let path = file.to_str().unwrap();
+    let proxy = Proxy::start(&config(
+        &[manifest("saying", json!({"code": {"filename": path}, "options": {"sandbox": "full"}}))],
+        everything(),
+        &origin,
+    ));
+    let version = || proxy.exchange(get("/")).header("x-version").to_owned();
+    assert_eq!(version(), "1");
+    // Its successor is there before it is refused.
+    let next = saying(3);
+    let code =
+        format!("local file = io.open({path:?}, \"w\")\nfile:write([==[{next}]==])\nfile:close()\nerror(\"no\")\n");
+    directory.write("plugin.lua", code);
+    wait_until("the last plugin", || version() == "3");
+}
+
+#[test]
+fn a_file_that_kept_a_configuration_from_being_put_in_force_is_looked_at_when_it_changes() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, other) = (Origin::echo("a"), TempDir::new());
+    let with = |name: &str| {
+        let path = other.path().join(name);
+        let plugin = manifest("saying", json!({"code": {"filename": path.to_str().unwrap()}}));
+        config(&[plugin], everything(), &origin)
+    };
+    let mut proxy = Proxy::start(&config(&[], everything(), &origin));
+    let version = |proxy: &Proxy| proxy.exchange(get("/")).header("x-version").to_owned();
+    other.write("wrong.lua", "this is no Lua");
+    assert!(!accepted(&proxy.reload(with("wrong.lua").to_yaml())));
+    other.write("wrong.lua", saying(1));
+    wait_until("the mended plugin", || version(&proxy) == "1");
+    assert!(!accepted(&proxy.reload(with("absent.lua").to_yaml())));
+    assert_eq!(version(&proxy), "1");
+    other.write("absent.lua", saying(2));
+    wait_until("the plugin that was absent", || version(&proxy) == "2");
+}
+
+#[test]
+fn a_plugin_that_is_written_all_the_time_keeps_nobody_from_ending_the_process() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, directory) = (Origin::echo("a"), TempDir::new());
+    let file = directory.write("plugin.lua", saying(1));
+    let plugin = manifest("saying", json!({"code": {"filename": file.to_str().unwrap()}}));
+    let mut proxy = Proxy::start(&config(&[plugin], everything(), &origin));
+    let (stop, begun) = (AtomicBool::new(false), Instant::now());
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for version in 2.. {
+                if stop.load(Ordering::Relaxed) || begun.elapsed() > DEADLINE {
+                    return;
+                }
+                let next = file.with_extension("next");
+                std::fs::write(&next, saying(version)).unwrap();
+                std::fs::rename(&next, &file).unwrap();
+            }
+        });
+        wait_until("a later one", || proxy.exchange(get("/")).header("x-version") != "1");
+        proxy.signal("TERM");
+        let ended = proxy.wait_exit();
+        stop.store(true, Ordering::Relaxed);
+        ended
+    });
+    assert!(ended.success());
 }

@@ -116,6 +116,11 @@ fn shares_of_a_route_in_the_short_form_have_plugin_configurations() {
     let file = short(&directory, &origin, &lines);
     let proxy = Proxy::start_file(directory, file, Launch::default());
     assert_eq!(seen(&proxy, &origin, "test", "/all"), "one/share");
+    let told = proxy.admin_json("/plugins/p")["route_configs"].to_string();
+    for (scope, word) in [("weighted cluster", "share"), ("weighted cluster", "none"), ("route", "route")] {
+        let of_scope = format!(r#""scope":"{scope}","config":{{"config":{{"word":"{word}"}}}}"#);
+        assert!(told.contains(&of_scope), "{scope} {word}: {told}");
+    }
     assert_eq!(seen(&proxy, &origin, "test", "/off"), "");
     assert_eq!(seen(&proxy, &origin, "test", "/"), "one/route");
 }

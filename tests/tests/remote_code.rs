@@ -271,6 +271,11 @@ fn native_modules_from_elsewhere_see_connections_listeners_and_records() {
     wait_until("a record", || std::fs::read_to_string(&lines).is_ok_and(|text| !text.is_empty()));
     wait_until("the module of connections", || proxy.stats().value("dynamicmodulescustom.connected") >= 1);
     assert_eq!((count(&proxy, "fetch_successes"), count(&proxy, "fetch_failures")), (3, 0));
+    let plugins = proxy.admin_json("/plugins?format=json");
+    let names: Vec<&str> =
+        plugins["plugins"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["c", "l", "r"], "{plugins}");
+    assert_eq!(plugins["plugins"][0]["places"][0]["listener"], "http", "{plugins}");
 }
 
 #[test]

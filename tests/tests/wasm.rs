@@ -575,3 +575,29 @@ fn a_stream_that_is_closed_gets_no_answer() {
     client.send(get("/"));
     assert!(client.closed());
 }
+
+#[test]
+fn memory_of_a_machine_that_routes_share_is_counted_once() {
+    if !postrider_only() {
+        return;
+    }
+    let code = json!({"inline_bytes": STANDARD.encode(module("0_2_1", &format!("{ON_REQUEST} (i32.const 0))")))});
+    let plugin = plugins::manifest("p", json!({"runtime": "wasm", "code": code}));
+    let route = |path: &str| {
+        json!({"match": {"path": path}, "route": {"cluster": "origin"},
+               "typed_per_filter_config": {"p": {"@type": MANIFEST_ROUTE, "config": {"path": path}}}})
+    };
+    let rest = json!({"match": {"prefix": "/"}, "route": {"cluster": "origin"}});
+    let origin = Origin::echo("a");
+    let memory = |routes: Value| {
+        let proxy = Proxy::start(&plugins::config(std::slice::from_ref(&plugin), routes, &origin));
+        for path in ["/", "/one", "/two"] {
+            assert_eq!(proxy.get(path).status, 200);
+        }
+        assert_eq!(proxy.stats().value("wasm.wasm_vm_count"), 1);
+        proxy.stats().value("plugin.p.memory_bytes")
+    };
+    let alone = memory(json!([rest]));
+    assert!(alone > 0);
+    assert_eq!(memory(json!([route("/one"), route("/two"), rest])), alone);
+}

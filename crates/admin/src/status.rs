@@ -252,7 +252,7 @@ pub struct PluginStatus {
 pub struct RouteConfigStatus {
     /// As statistics name it.
     pub route: String,
-    /// Where it stands: `route table`, `virtual host`, `route`.
+    /// Where it stands: `route table`, `virtual host`, `route`, `weighted cluster`.
     pub scope: &'static str,
     pub config: Value,
 }

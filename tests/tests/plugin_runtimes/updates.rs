@@ -32,6 +32,14 @@ const MAX_KIB_PER_UPDATE: u64 = 256;
 
 const WORKERS: u32 = 2;
 
+/// What the process may have more of, after all of them, than after the first: threads, and open files.
+const MAX_MORE: usize = 8;
+
+/// Threads, and open files.
+fn held(proxy: &Proxy) -> [usize; 2] {
+    ["task", "fd"].map(|what| std::fs::read_dir(format!("/proc/{}/{what}", proxy.pid())).unwrap().count())
+}
+
 /// A plugin that renames a field of the answer to one with the update's number.
 fn with(runtime: Runtime, update: u32, origin: &Origin) -> Config {
     let headers = json!({"from": "x-old-", "to": format!("x-{update}-")});
@@ -45,7 +53,7 @@ fn update(runtime: Runtime, updates: u32) -> Vec<u64> {
     runtime.compile(&[("headers", json!({"from": "x-old-", "to": "x-new-"}))]);
     let mut proxy = Proxy::start_with(&with(runtime, 0, &origin), launch);
     let load = Load::start(proxy.address("http"), 2, "GET", get("/"));
-    let mut sizes = Vec::new();
+    let (mut sizes, mut early) = (Vec::new(), [0, 0]);
     for update in 1..=updates {
         let verdict = proxy.reload(with(runtime, update, &origin).to_yaml());
         assert!(accepted(&verdict), "{runtime:?}: {verdict}");
@@ -55,9 +63,17 @@ fn update(runtime: Runtime, updates: u32) -> Vec<u64> {
         // With what runs beside it.
         let others: u64 = proxy.children().into_iter().map(resident_kib).sum();
         sizes.push(proxy.resident_kib() + others);
+        if update <= updates.div_ceil(WARM_UP as u32) {
+            early = held(&proxy);
+        }
         // What they got would fill the test's own memory.
         origin.forget();
     }
+    let is_as_before = |now: [usize; 2]| now.iter().zip(early).all(|(now, early)| *now <= early + MAX_MORE);
+    wait_until("threads and files of old configurations to go", || is_as_before(held(&proxy)));
+    wait_until("processes of old configurations to go", || {
+        proxy.children().len() <= usize::from(runtime.has_process())
+    });
     let failures = load.finish();
     assert!(failures.is_empty(), "{runtime:?}: {} failures, first {:?}", failures.len(), failures.first());
     if let Runtime::Wasm(_) = runtime {

@@ -1,6 +1,7 @@
 //! From configuration to filters.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -41,10 +42,40 @@ pub struct WatchedFile {
     digest: Option<u64>,
 }
 
+thread_local! {
+    /// Files that were read while somebody wants to know of them.
+    static READ: RefCell<Option<Vec<WatchedFile>>> = const { RefCell::new(None) };
+}
+
 impl WatchedFile {
     /// `content` is what was read; `None` when the file could not be read.
     pub fn new(path: &Path, content: Option<&[u8]>) -> WatchedFile {
-        WatchedFile { path: path.to_owned(), digest: content.map(digest) }
+        let file = WatchedFile { path: path.to_owned(), digest: content.map(digest) };
+        if content.is_some() {
+            file.note();
+        }
+        file
+    }
+
+    /// There is no such file, and something waits for it.
+    pub fn note_absent(path: &Path) {
+        WatchedFile { path: path.to_owned(), digest: None }.note();
+    }
+
+    fn note(&self) {
+        READ.with_borrow_mut(|read| {
+            if let Some(read) = read.as_mut().filter(|read| read.iter().all(|known| known.path != self.path)) {
+                read.push(self.clone());
+            }
+        });
+    }
+
+    /// Does something on this thread, and tells of the files that were read meanwhile, each as it was the first time: what
+    /// is refused leaves nothing behind that could be asked for its files.
+    pub fn read_by<T>(work: impl FnOnce() -> T) -> (T, Vec<WatchedFile>) {
+        let before = READ.replace(Some(Vec::new()));
+        let done = work();
+        (done, READ.replace(before).unwrap_or_default())
     }
 
     /// Whether a file that says `content` now still says what it said; `None` when it cannot be read.

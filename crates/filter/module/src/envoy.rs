@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -56,7 +57,7 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
     let make = || Config::new(module.library, facts, given, Phases::ALL, &filter, &config, FAILED);
     let made = runtime::known_during(module.runtime, make);
     let config = made.map_err(|message| vec![ValueError { path: "filter_config".to_owned(), message }])?;
-    Ok(Arc::new(Modular { config, files, edition: module.edition }))
+    Ok(Arc::new(Modular { config, files, edition: module.edition, lacks: AtomicBool::new(false) }))
 }
 
 /// A module's filter from Envoy's configuration.
@@ -65,6 +66,8 @@ struct Modular {
     /// Of secrets.
     files: Vec<WatchedFile>,
     edition: Option<Edition>,
+    /// The module of some override is not here.
+    lacks: AtomicBool,
 }
 
 /// An override, as the factory keeps it.
@@ -95,7 +98,10 @@ impl Factory for Modular {
         errors.extend(fields.finish().err().into_iter().flatten());
         let module = match module.filter(|_| errors.is_empty()) {
             Some(Found::Here(module)) => module,
-            Some(Found::Missing(_)) => return Ok(RouteConfig::new(OfRoute { settings: None }, value)),
+            Some(Found::Missing(_)) => {
+                self.lacks.store(true, Ordering::Relaxed);
+                return Ok(RouteConfig::new(OfRoute { settings: None }, value));
+            }
             None => return Err(errors),
         };
         let make = || RouteSettings::new(module.library, name.unwrap_or(old_name), &config);
@@ -117,7 +123,7 @@ impl Factory for Modular {
     }
 
     fn is_current(&self) -> bool {
-        self.edition.as_ref().is_none_or(Edition::is_current)
+        !self.lacks.load(Ordering::Relaxed) && self.edition.as_ref().is_none_or(Edition::is_current)
     }
 
     fn uses_connection(&self) -> bool {

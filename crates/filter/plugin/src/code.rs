@@ -273,7 +273,12 @@ fn read(place: &str, value: &str, limit: u64) -> Result<Code, String> {
 }
 
 fn file(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+    let failed = |error: std::io::Error| {
+        if error.kind() == std::io::ErrorKind::NotFound {
+            WatchedFile::note_absent(path);
+        }
+        format!("cannot read {}: {error}", path.display())
+    };
     let about = fs::metadata(path).map_err(failed)?;
     if about.is_dir() {
         return Err(format!("{} is a folder: name it by `directory`", path.display()));

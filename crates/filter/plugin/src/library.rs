@@ -123,6 +123,11 @@ impl Library {
         self.shelf(|shelf| shelf.asked.iter().filter(|remote| failed(shelf, remote)).cloned().collect())
     }
 
+    /// What the configuration in force goes without.
+    pub fn left_out(&self) -> Vec<Remote> {
+        self.shelf(|shelf| shelf.left_out.iter().filter(|remote| !shelf.has(remote)).cloned().collect())
+    }
+
     /// What came of fetching it.
     pub fn put(&self, remote: Remote, outcome: Result<Vec<u8>, String>) {
         self.shelf(|shelf| {

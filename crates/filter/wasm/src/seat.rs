@@ -60,6 +60,8 @@ pub(crate) struct Machine {
     pub(crate) vm: Rc<Vm>,
     pub(crate) root: u32,
     counted: Counted,
+    /// Where its memory is counted: once for the plugin, whose routes may have root contexts of their own in it.
+    memory: Rc<Account>,
 }
 
 /// Where machines are counted.
@@ -108,6 +110,8 @@ thread_local! {
     static MACHINES: RefCell<HashMap<[u8; 32], Weak<Vm>>> = RefCell::default();
     /// Plugins of this worker by their numbers.
     static SEATS: RefCell<HashMap<u64, Weak<Seat>>> = RefCell::default();
+    /// Where memory of this worker's machines is counted, by the machine's number and the plugin's name.
+    static MEMORY: RefCell<HashMap<(u32, String), Weak<Account>>> = RefCell::default();
 }
 
 impl Seat {
@@ -266,8 +270,9 @@ impl Seat {
                 return Err(fault);
             }
         };
-        let machine = Rc::new(Machine { vm, root, counted });
-        self.account.set_memory(machine.vm.memory());
+        let memory = memory_of(&vm, &self.stats, &self.plugin.facts.name);
+        let machine = Rc::new(Machine { vm, root, counted, memory });
+        machine.memory.set_memory(machine.vm.memory());
         self.account.set_dead(false);
         *self.machine.borrow_mut() = Some(machine.clone());
         Ok(machine)
@@ -289,7 +294,7 @@ impl Seat {
     pub(crate) fn ended(&self, route: Option<&RouteFacts>, took: Option<Duration>, machine: &Machine) {
         self.account.called(route, took);
         if took.is_some() {
-            self.account.set_memory(machine.vm.memory());
+            machine.memory.set_memory(machine.vm.memory());
         }
         if self.circuit.succeed() {
             self.account.set_circuit_open(false);
@@ -339,6 +344,20 @@ impl Seat {
 fn shared(program: &Program) -> Option<Rc<Vm>> {
     let known = MACHINES.with_borrow(|machines| machines.get(&program.key).and_then(Weak::upgrade));
     known.filter(|vm| !vm.is_dead())
+}
+
+/// Where a plugin counts the memory of this machine.
+fn memory_of(vm: &Vm, stats: &WorkerStats, plugin: &str) -> Rc<Account> {
+    let key = (vm.serial, plugin.to_owned());
+    MEMORY.with_borrow_mut(|known| {
+        if let Some(account) = known.get(&key).and_then(Weak::upgrade) {
+            return account;
+        }
+        known.retain(|_, account| account.strong_count() > 0);
+        let account = Rc::new(Account::new(stats, plugin));
+        known.insert(key, Rc::downgrade(&account));
+        account
+    })
 }
 
 /// Doubles with each failure.

@@ -154,16 +154,25 @@ impl Deliveries {
         self.arrive().await
     }
 
-    /// A configuration is in force: what it does not name is forgotten. What it lacks is tried again.
-    pub fn settle(&mut self) {
+    /// A configuration is in force: what it does not name is forgotten. For `waits` see [`Deliveries::retain`].
+    pub fn settle(&mut self, waits: bool) {
         let kept = library().settle();
         self.counts.gauge_set(stat::REMOTE_LOAD_CACHE_ENTRIES, kept as u64);
         if let Some(modules) = &self.modules {
             modules.gauge_set(of_modules::REMOTE_LOAD_CACHE_ENTRIES, library().kept_below(of_modules::SET.root) as u64);
         }
-        let failed = library().failed();
+        self.retain(waits);
+    }
+
+    /// What the configuration in force goes without is tried again, and all that failed where another configuration `waits`
+    /// for it; nothing else.
+    pub fn retain(&mut self, waits: bool) {
+        if waits {
+            return;
+        }
+        let left_out = library().left_out();
         if let Some((_, orders)) = &mut self.again {
-            orders.retain(|order| failed.contains(&order.remote));
+            orders.retain(|order| left_out.contains(&order.remote));
         }
         self.again.take_if(|(_, orders)| orders.is_empty());
     }

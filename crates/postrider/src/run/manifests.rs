@@ -76,6 +76,8 @@ impl Loader<'_> {
                 Ok(())
             }
             Err(refused) => {
+                // Nobody waits for its code any more.
+                self.code.retain(self.waits);
                 let words = refused.text();
                 self.keep(&current, place(&plugin), refused.errors(), state);
                 Err(PluginRefused::Invalid(words))
@@ -91,6 +93,7 @@ impl Loader<'_> {
         if wanted.is_empty() {
             return Ok(candidate);
         }
+        self.displaced = self.waits;
         self.code.begin(wanted, &candidate.plan);
         if tokio::time::timeout(CODE_TIMEOUT, self.code.arrive()).await.is_err() {
             let seconds = CODE_TIMEOUT.as_secs();

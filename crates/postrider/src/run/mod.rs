@@ -50,6 +50,9 @@ const ORDERS: usize = 16;
 /// How often a draining process looks whether its work is done.
 const DRAIN_POLL: Duration = Duration::from_millis(50);
 
+/// How often the configuration is read again in a row, before others have their turn.
+const READS: usize = 10;
+
 /// How often the log tells of certificates that end soon.
 const CERTIFICATES_TOLD: Duration = Duration::from_secs(86_400);
 
@@ -270,6 +273,10 @@ impl Process<'_> {
                             self.follow_settings();
                         }
                         let _ = done.try_send(changed);
+                        if std::mem::take(&mut self.loader.displaced) {
+                            self.read_again(true, &mut watch).await;
+                            self.follow_settings();
+                        }
                     }
                     Some(Order::FailHealth(fails)) => self.state.fleet.fail_health(fails).await,
                     Some(Order::Drain(drain)) if drain.graceful => {
@@ -290,8 +297,11 @@ impl Process<'_> {
 
     /// Reads the configuration again; `asked` also when it and its files say the same.
     async fn reload(&mut self, mut asked: bool, watch: &mut Option<FileWatch>) {
-        // Again when a file changed before the watch of it began.
-        while watch.is_some() && self.loader.is_outdated() || asked {
+        for _ in 0..READS {
+            // Again when a file changed before the watch of it began. One that changes all the time is noticed later, too.
+            if !(watch.is_some() && self.loader.is_outdated() || asked) {
+                break;
+            }
             asked = false;
             self.read_again(true, watch).await;
         }

@@ -52,6 +52,33 @@ pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
         let status = status(facts, service.factory.note(), Standing::default());
         all.push((facts, PluginStatus { is_service: true, ..status }));
     }
+    let mut tell = |facts, place: Option<(&str, &str)>, note, standing| {
+        let at = all.iter().position(|(known, _)| *known == facts).unwrap_or_else(|| {
+            all.push((facts, status(facts, note, standing)));
+            all.len() - 1
+        });
+        let (Some((_, status)), Some((listener, chain))) = (all.get_mut(at), place) else { return };
+        let place = PluginPlace { listener: listener.to_owned(), chain: chain.to_owned() };
+        if !status.places.contains(&place) {
+            status.places.push(place);
+        }
+    };
+    for (listener, chain, facts) in plan.plugins() {
+        tell(facts, Some((listener, chain)), None, Standing::default());
+    }
+    for listener in &plan.listeners {
+        for facts in listener.filters.iter().filter_map(|filter| filter.plugin()) {
+            tell(facts, Some((&listener.model.name, "")), None, Standing::default());
+        }
+    }
+    for factory in upstream_factories(plan) {
+        if let Some(facts) = factory.plugin() {
+            tell(facts, None, factory.note(), factory.standing());
+        }
+    }
+    for facts in plan.plugins_beside_chains() {
+        tell(facts, None, None, Standing::default());
+    }
     all.into_iter().map(|(_, status)| status).collect()
 }
 
@@ -150,19 +177,30 @@ fn status(facts: &Facts, note: Option<&str>, standing: Standing) -> PluginStatus
     }
 }
 
-/// What each route says about the plugin: its most specific override.
+/// What each route and each of its weighted clusters says about the plugin: its most specific override.
 fn route_configs(routes: &RoutesPlan, plugin: &str) -> Vec<RouteConfigStatus> {
-    let mut configs = Vec::new();
+    let mut configs: Vec<RouteConfigStatus> = Vec::new();
     for route in &routes.routes {
-        let chain = routes.filter_chains.get(route.filters as usize);
-        let filter = chain.and_then(|chain| {
-            chain.0.iter().find(|filter| filter.factory.plugin().is_some_and(|facts| facts.name == plugin))
-        });
-        let Some(filter) = filter else { continue };
-        let scopes = &filter.configs;
-        let scopes = [("route", &scopes.route), ("virtual host", &scopes.virtual_host), ("route table", &scopes.table)];
-        if let Some((scope, config)) = scopes.into_iter().find_map(|(scope, config)| Some((scope, config.as_ref()?))) {
-            configs.push(RouteConfigStatus { route: name(&route.facts), scope, config: to_json(&config.shown) });
+        for chain in std::iter::once(&route.filters).chain(&route.weighted_filters) {
+            let chain = routes.filter_chains.get(*chain as usize);
+            let filter = chain.and_then(|chain| {
+                chain.0.iter().find(|filter| filter.factory.plugin().is_some_and(|facts| facts.name == plugin))
+            });
+            let Some(filter) = filter else { continue };
+            let scopes = &filter.configs;
+            let scopes = [
+                ("weighted cluster", &scopes.weighted_cluster),
+                ("route", &scopes.route),
+                ("virtual host", &scopes.virtual_host),
+                ("route table", &scopes.table),
+            ];
+            let counts = scopes.into_iter().find_map(|(scope, config)| Some((scope, config.as_ref()?)));
+            let Some((scope, config)) = counts else { continue };
+            let status = RouteConfigStatus { route: name(&route.facts), scope, config: to_json(&config.shown) };
+            // A weighted cluster that says nothing sees what its route does.
+            if !configs.contains(&status) {
+                configs.push(status);
+            }
         }
     }
     configs

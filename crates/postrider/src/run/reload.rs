@@ -41,6 +41,10 @@ pub struct Loader<'a> {
     pub(super) manifests: Manifests,
     followers: Followers,
     pub(super) code: Deliveries,
+    /// What was read last is not in force as yet, for want of code.
+    pub(super) waits: bool,
+    /// Its code is not looked for any more, because other code was wanted meanwhile.
+    pub(super) displaced: bool,
     /// Told when plugins can be built better than they were.
     better: Arc<Notify>,
     pub(super) plan: Option<Arc<Plan>>,
@@ -48,6 +52,10 @@ pub struct Loader<'a> {
     text: Option<Vec<u8>>,
     /// The files of the plan in force, as they were when the configuration was read last.
     files: Vec<WatchedFile>,
+    /// What filters were made from when it was read last, be it that they were refused.
+    read: Vec<WatchedFile>,
+    /// What of that only a configuration names that was not put in force.
+    tried: Vec<WatchedFile>,
 }
 
 /// A configuration that can run.
@@ -119,10 +127,14 @@ impl<'a> Loader<'a> {
             manifests: Manifests::new(),
             followers,
             code,
+            waits: false,
+            displaced: false,
             better,
             plan: None,
             text: None,
             files,
+            read: Vec::new(),
+            tried: Vec::new(),
         }
     }
 
@@ -136,17 +148,19 @@ impl<'a> Loader<'a> {
     pub fn is_outdated(&self) -> bool {
         let read = self.options.input.path().and_then(|path| std::fs::read(path).ok());
         read.is_some_and(|text| self.text.as_ref() != Some(&text))
-            || self.files.iter().any(|file| {
+            || self.files.iter().chain(&self.tried).any(|file| {
                 let content = std::fs::read(&file.path).ok();
                 content.is_some() && !file.is_current(content.as_deref())
             })
             || !self.values.is_current()
     }
 
-    /// Every file that the configuration in force was made from, itself first.
+    /// Every file that the configuration in force was made from, itself first, and what the one that was read last was to be
+    /// made from.
     pub fn files(&self) -> Vec<PathBuf> {
         let own = self.options.input.path().map(Path::to_owned);
-        own.into_iter().chain(self.files.iter().map(|file| file.path.clone())).chain(self.values.watched()).collect()
+        let files = self.files.iter().chain(&self.tried).map(|file| file.path.clone());
+        own.into_iter().chain(files).chain(self.values.watched()).collect()
     }
 
     /// Reads the first configuration, and fetches the code that its plugins have elsewhere. A plugin whose code cannot be
@@ -176,7 +190,12 @@ impl<'a> Loader<'a> {
     pub async fn code_came(&mut self) {
         loop {
             tokio::select! {
-                came = self.code.changed() => if came { return },
+                came = self.code.changed() => {
+                    self.code.retain(self.waits);
+                    if came {
+                        return;
+                    }
+                }
                 // What somebody changed is not read before he wants that; then the better code is used, too.
                 () = self.better.notified() => if !self.is_outdated() { return },
             }
@@ -210,7 +229,10 @@ impl<'a> Loader<'a> {
     /// Reads and checks a configuration.
     fn check(&mut self, input: &config::Input) -> Result<Candidate, Refused> {
         let workers = self.options.workers.get();
-        let checked = config::check(input, self.plan.as_deref(), workers).map_err(Refused::Unreadable)?;
+        let check = || config::check(input, self.plan.as_deref(), workers);
+        let (checked, read) = WatchedFile::read_by(check);
+        self.read = read;
+        let checked = checked.map_err(Refused::Unreadable)?;
         let found = checked.findings(std::io::stderr().is_terminal());
         let errors = checked.error_lines();
         let Checked { outcome, plan } = checked;
@@ -253,7 +275,8 @@ impl<'a> Loader<'a> {
         changes.extend(plugins::changes(self.plan.as_deref(), &plan));
         self.forget_gone_scopes(&plan);
         self.files = plan.files().cloned().chain(secrets).collect();
-        self.code.settle();
+        self.tried.clear();
+        self.code.settle(self.waits);
         let now = SystemTime::now();
         self.values.count(&runtime);
         self.manifests.clone_from(&manifests);
@@ -273,17 +296,22 @@ impl<'a> Loader<'a> {
         if anew {
             library().begin_round();
         }
+        let before = self.files_now();
         let outcome = match self.read() {
             Ok(candidate) => {
                 let wanted = library().wanted();
-                if !wanted.is_empty() {
+                self.waits = !wanted.is_empty();
+                if self.waits {
                     self.code.begin(wanted, &candidate.plan);
-                    self.look_at_files();
+                    self.look_for_changes(before);
                     return;
                 }
                 self.apply(candidate, state, logs).await
             }
-            Err(refused) => Err(refused),
+            Err(refused) => {
+                self.waits = !library().failed().is_empty();
+                Err(refused)
+            }
         };
         match outcome {
             Ok(()) => {
@@ -295,7 +323,7 @@ impl<'a> Loader<'a> {
                 info!(Config, "configuration reloaded: {changes} part(s) changed");
             }
             Err(refused) => {
-                self.look_at_files();
+                self.look_for_changes(before);
                 let errors = refused.errors();
                 for refused in &errors {
                     error!(Config, "configuration refused, the last good one keeps serving: {refused}");
@@ -341,11 +369,23 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// What was not put in force now is not tried again until something changes.
-    fn look_at_files(&mut self) {
+    /// What was not put in force now is not tried again until a file is another than it was then: `before` it was read, since
+    /// somebody may write while that goes on, or as it was read.
+    fn look_for_changes(&mut self, before: Vec<WatchedFile>) {
+        let mut read = std::mem::take(&mut self.read);
+        self.files = before;
         for file in &mut self.files {
-            *file = WatchedFile::new(&file.path, std::fs::read(&file.path).ok().as_deref());
+            if let Some(at) = read.iter().position(|read| read.path == file.path) {
+                *file = read.swap_remove(at);
+            }
         }
+        self.tried = read;
+    }
+
+    /// The files of the plan in force as they are now.
+    fn files_now(&self) -> Vec<WatchedFile> {
+        let now = |file: &WatchedFile| WatchedFile::new(&file.path, std::fs::read(&file.path).ok().as_deref());
+        self.files.iter().map(now).collect()
     }
 
     fn count(&self, old: Option<&Snapshot>, snapshot: &Snapshot, changes: &[postrider_admin::Change]) {

@@ -14,6 +14,9 @@ use tokio::sync::mpsc;
 /// Changes that come closer together than this are one: editors and copies write in steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
+/// Changes are not waited out any longer than this: a log in the same folder may be written all the time.
+const LONGEST: Duration = Duration::from_secs(1);
+
 /// Watches files. Dropping it ends the watch.
 pub struct FileWatch {
     paths: Vec<PathBuf>,
@@ -49,14 +52,18 @@ impl FileWatch {
         self.follow_links()
     }
 
-    /// Waits until something happened and then nothing for a moment. Whoever gives up waiting misses nothing by it.
+    /// Waits until something happened and then nothing for a moment, or for long enough. Whoever gives up waiting misses nothing by it.
     pub async fn changed(&mut self) {
         if !self.noticed && self.events.recv().await.is_none() {
             // The watcher is part of this struct: this cannot end while somebody waits.
             return std::future::pending().await;
         }
         self.noticed = true;
-        while tokio::time::timeout(DEBOUNCE, self.events.recv()).await.is_ok_and(|event| event.is_some()) {}
+        let calm = async {
+            while tokio::time::timeout(DEBOUNCE, self.events.recv()).await.is_ok_and(|event| event.is_some()) {}
+        };
+        // What happens later is another change.
+        let _ = tokio::time::timeout(LONGEST, calm).await;
         self.noticed = false;
         // The links may lead elsewhere now. A folder that cannot be watched leaves the others.
         let _ = self.follow_links();
@@ -172,6 +179,27 @@ mod tests {
                 assert!(tokio::time::timeout(DEBOUNCE / 5, watch.changed()).await.is_err());
             }
             tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
+        });
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_change_is_noticed_although_another_file_of_the_folder_is_written_all_the_time() {
+        let folder = std::env::temp_dir().join(format!("postrider-watch-noise-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        runtime().block_on(async {
+            let mut watch = FileWatch::new(vec![folder.join("proxy.yaml")]).unwrap();
+            let noise = async {
+                for line in 0.. {
+                    std::fs::write(folder.join("access.log"), format!("{line}")).unwrap();
+                    tokio::time::sleep(DEBOUNCE / 10).await;
+                }
+            };
+            std::fs::write(folder.join("proxy.yaml"), "v1").unwrap();
+            tokio::select! {
+                () = noise => {}
+                noticed = tokio::time::timeout(Duration::from_secs(10), watch.changed()) => noticed.unwrap(),
+            }
         });
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -60,8 +60,8 @@ struct Keeper {
     state: Mutex<State>,
     /// Whose turn it is to speak to the process: words of several threads must not be mixed.
     turn: Mutex<()>,
-    /// Nobody needs it any more.
-    closing: Condvar,
+    /// Told when nobody needs it any more, and when somebody waits for a verdict of it.
+    news: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -138,7 +138,7 @@ impl Child {
             running: AtomicU64::new(0),
             state: Mutex::default(),
             turn: Mutex::default(),
-            closing: Condvar::new(),
+            news: Condvar::new(),
         });
         let child = Arc::new(Child { id, digest: examined.digest, keeper: keeper.clone() });
         let (said, heard) = sync_channel(1);
@@ -228,8 +228,9 @@ impl Child {
             (key, state.process.as_ref().map(|process| process.control.clone()))
         };
         // Whoever starts a process tells it of all configurations.
-        if let Some(control) = control {
-            self.keeper.say(&control, &spec.wish(key));
+        match control {
+            Some(control) => self.keeper.say(&control, &spec.wish(key)),
+            None => self.keeper.news.notify_all(),
         }
         key
     }
@@ -256,7 +257,7 @@ impl Drop for Child {
             hang_up(&process.control);
         }
         drop(state);
-        self.keeper.closing.notify_all();
+        self.keeper.news.notify_all();
     }
 }
 
@@ -283,10 +284,11 @@ impl Keeper {
         let _ = control::write(control, wish);
     }
 
-    /// Waits, or less when nobody needs the process any more; answers whether that is so.
+    /// Waits, or less when nobody needs the process any more, which it answers, or somebody waits for a verdict: the configuration
+    /// may be the one that ends what keeps going wrong.
     fn rests(&self, time: Duration) -> bool {
         let state = self.lock();
-        let waited = self.closing.wait_timeout_while(state, time, |state| !state.closing);
+        let waited = self.news.wait_timeout_while(state, time, |state| !state.closing && state.waiting.is_empty());
         waited.unwrap_or_else(PoisonError::into_inner).0.closing
     }
 }
@@ -527,5 +529,37 @@ fn tell_watchers(keeper: &Keeper) {
             return;
         }
         watcher.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_keeps_ending_is_started_for_a_new_configuration_without_delay() {
+        let file = FileIdentity::of(&std::env::current_exe().unwrap()).unwrap();
+        let keeper = Arc::new(Keeper {
+            id: 0,
+            path: PathBuf::new(),
+            file,
+            workers: 1,
+            limits: Limits::default(),
+            running: AtomicU64::new(0),
+            state: Mutex::default(),
+            turn: Mutex::default(),
+            news: Condvar::new(),
+        });
+        let child = Child { id: 0, digest: String::new(), keeper: keeper.clone() };
+        let rests = |keeper: Arc<Keeper>| std::thread::spawn(move || keeper.rests(Duration::MAX));
+        let resting = rests(keeper.clone());
+        let (told, _verdict) = sync_channel(1);
+        let spec = Spec { plugin: "p", made: Made::Merged { parent: 1, child: 2 } };
+        child.add(&spec, Some(told));
+        assert!(!resting.join().unwrap(), "it is still needed");
+        keeper.lock().waiting.clear();
+        let resting = rests(keeper);
+        drop(child);
+        assert!(resting.join().unwrap());
     }
 }

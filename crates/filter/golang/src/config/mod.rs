@@ -125,6 +125,11 @@ impl GoFactory {
         let refused = |path: &str, message: String| vec![ValueError { path: path.to_owned(), message }];
         let [path_at, name_at, config_at] = at;
         let path = Path::new(wanted.path);
+        let mut files = wanted.files;
+        if wanted.apart.is_some() {
+            // Another file is another process, while code in this one cannot be replaced.
+            files.push(WatchedFile::new(path, std::fs::read(path).ok().as_deref()));
+        }
         let home = match wanted.apart {
             None => library::load(path).map(Home::Here),
             Some(limits) => Child::of(path, workers(), limits).map(Home::Apart),
@@ -155,7 +160,7 @@ impl GoFactory {
             metrics,
             merge: wanted.merge,
             overrides: wanted.overrides,
-            files: wanted.files,
+            files,
         }))
     }
 
