@@ -425,7 +425,7 @@ impl Context<'_> {
         let info = self.info;
         // Only one that goes on to an upstream as it is has an identifier; a connection of HTTP has many.
         let is_of_many = matches!(info.logged, Logged::OfListener(_)) && info.upstream_cluster.is_none();
-        if info.logged.is_try() || is_of_many {
+        if info.logged.is_try() || is_of_many || info.turned_away {
             return None;
         }
         match self.request.fields.get(HeaderId::XRequestId) {

@@ -173,6 +173,7 @@ pub(crate) fn info_of(worker: &Worker, chain: &Chain, arrival: &Arrival) -> Stre
 /// Counts and logs a connection that was not to be served.
 pub(crate) fn turned_away(worker: &Worker, tcp: &Tcp, mut info: StreamInfo) -> StreamInfo {
     tcp.stats.inc(stat::DOWNSTREAM_CX_TOTAL);
+    info.turned_away = true;
     log(worker, tcp, &mut info, Logged::End);
     info
 }

@@ -41,7 +41,7 @@ impl Difference {
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let cut = |line: &str| line.chars().take(300).collect::<String>();
+        let cut = |line: &str| line.chars().take(2000).collect::<String>();
         for line in &self.envoy {
             writeln!(f, "    Envoy     {}", cut(line))?;
         }

@@ -35,6 +35,8 @@ pub struct StreamInfo {
     pub ended: Option<Moment>,
     pub connection_id: u64,
     pub stream_id: u64,
+    /// A connection that ended before anybody served it: it has no identifier.
+    pub turned_away: bool,
     /// The address that the client connected to; `None` on a Unix socket. So for the others.
     pub downstream_local: Option<SocketAddr>,
     /// What the client and we agreed on; `None` for a plain connection.
@@ -405,6 +407,7 @@ impl StreamInfo {
             response_send_began: None,
             ended: None,
             connection_id: 0,
+            turned_away: false,
             stream_id: 0,
             downstream_local: None,
             tls: None,
