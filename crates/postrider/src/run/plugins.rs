@@ -30,15 +30,8 @@ pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
             let plugins = told.filter_map(|factory| Some((factory.plugin()?, factory.note(), factory.standing())));
             let beside = routes.beside.iter().map(|facts| (facts, None, Standing::default()));
             for (facts, note, standing) in plugins.chain(beside) {
-                let at = all.iter().position(|(known, _)| *known == facts).unwrap_or_else(|| {
-                    all.push((facts, status(facts, note, standing)));
-                    all.len() - 1
-                });
-                let Some((_, status)) = all.get_mut(at) else { continue };
-                let place = PluginPlace { listener: listener.model.name.clone(), chain: chain.name.to_string() };
-                if !status.places.contains(&place) {
-                    status.places.push(place);
-                }
+                let place = Some((listener.model.name.as_str(), &*chain.name));
+                let Some(status) = tell(&mut all, facts, place, note, standing) else { continue };
                 for config in route_configs(routes, &facts.name) {
                     if !status.route_configs.contains(&config) {
                         status.route_configs.push(config);
@@ -52,34 +45,41 @@ pub fn statuses(plan: &Plan) -> Vec<PluginStatus> {
         let status = status(facts, service.factory.note(), Standing::default());
         all.push((facts, PluginStatus { is_service: true, ..status }));
     }
-    let mut tell = |facts, place: Option<(&str, &str)>, note, standing| {
-        let at = all.iter().position(|(known, _)| *known == facts).unwrap_or_else(|| {
-            all.push((facts, status(facts, note, standing)));
-            all.len() - 1
-        });
-        let (Some((_, status)), Some((listener, chain))) = (all.get_mut(at), place) else { return };
-        let place = PluginPlace { listener: listener.to_owned(), chain: chain.to_owned() };
-        if !status.places.contains(&place) {
-            status.places.push(place);
-        }
-    };
     for (listener, chain, facts) in plan.plugins() {
-        tell(facts, Some((listener, chain)), None, Standing::default());
+        tell(&mut all, facts, Some((listener, chain)), None, Standing::default());
     }
     for listener in &plan.listeners {
         for facts in listener.filters.iter().filter_map(|filter| filter.plugin()) {
-            tell(facts, Some((&listener.model.name, "")), None, Standing::default());
+            tell(&mut all, facts, Some((&listener.model.name, "")), None, Standing::default());
         }
     }
     for factory in upstream_factories(plan) {
         if let Some(facts) = factory.plugin() {
-            tell(facts, None, factory.note(), factory.standing());
+            tell(&mut all, facts, None, factory.note(), factory.standing());
         }
     }
     for facts in plan.plugins_beside_chains() {
-        tell(facts, None, None, Standing::default());
+        tell(&mut all, facts, None, None, Standing::default());
     }
     all.into_iter().map(|(_, status)| status).collect()
+}
+
+/// The status of a plugin, which is added where it is not known yet, with one more place (listener, filter chain) of it.
+fn tell<'p, 's>(
+    all: &'s mut Vec<(&'p Facts, PluginStatus)>,
+    facts: &'p Facts,
+    place: Option<(&str, &str)>,
+    note: Option<&str>,
+    standing: Standing,
+) -> Option<&'s mut PluginStatus> {
+    let at = all.iter().position(|(known, _)| *known == facts).unwrap_or_else(|| {
+        all.push((facts, status(facts, note, standing)));
+        all.len() - 1
+    });
+    let (_, status) = all.get_mut(at)?;
+    let place = place.map(|(listener, chain)| PluginPlace { listener: listener.to_owned(), chain: chain.to_owned() });
+    status.places.extend(place.filter(|place| !status.places.contains(place)));
+    Some(status)
 }
 
 /// Plugins that came, went, or have another code, policy or configuration.
