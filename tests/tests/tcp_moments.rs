@@ -86,7 +86,9 @@ fn connections_end_while_the_proxy_drains_where_that_is_asked_for() {
         proxy.admin_post("/healthcheck/fail");
         client.send("two");
         if ends {
-            assert!(client.closed(), "with what was on its way");
+            // With or without the echo, which may have been back already.
+            let last = client.read_to_end().unwrap();
+            assert!(b"two".starts_with(&last), "{last:?}");
         } else {
             assert_eq!(client.read_exact(3).unwrap(), b"two");
         }

@@ -20,6 +20,15 @@ impl RawClient {
         Self::from_stream(stream)
     }
 
+    /// Whether a new connection is reset before it carries anything: as soon as it is made, so that connecting itself
+    /// may fail, or later.
+    pub fn is_reset(address: SocketAddr) -> bool {
+        match TcpStream::connect_timeout(&address, DEADLINE) {
+            Ok(stream) => Self::from_stream(stream).read_to_end() == Err(WireError::Reset),
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+
     /// Wraps a socket that the test made itself (small buffers, bound source).
     pub fn from_stream(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("TCP_NODELAY");

@@ -261,7 +261,7 @@ impl Fleet {
 
     /// Whether the proxy is to say of itself that it is not healthy.
     pub async fn fail_health(&self, fails: bool) {
-        self.broadcast(|| Message::FailHealth(fails)).await;
+        self.ask(|heard| Message::FailHealth(fails, heard)).await;
     }
 
     /// Counts the requests of each route, for so long.
@@ -283,32 +283,12 @@ impl Fleet {
 
     /// What each worker sees, in their order.
     pub async fn inspect(&self) -> Vec<Report> {
-        let mut waiting = Vec::new();
-        for sender in &self.senders {
-            let (reply, wait) = oneshot::channel();
-            if sender.send(Message::Inspect(reply)).await.is_ok() {
-                waiting.push(wait);
-            }
-        }
-        let mut reports = Vec::new();
-        for wait in waiting {
-            reports.extend(wait.await.ok());
-        }
-        reports
+        self.ask(Message::Inspect).await
     }
 
     /// Hands all log lines gathered so far to the writer.
     pub async fn flush_logs(&self) {
-        let mut waiting = Vec::new();
-        for sender in &self.senders {
-            let (reply, wait) = oneshot::channel();
-            if sender.send(Message::Flush(reply)).await.is_ok() {
-                waiting.push(wait);
-            }
-        }
-        for wait in waiting {
-            let _ = wait.await;
-        }
+        self.ask(Message::Flush).await;
     }
 
     /// Ends all workers, whatever they are at.
@@ -319,6 +299,22 @@ impl Fleet {
             // A worker that panicked has said so already.
             let _ = thread.join();
         }
+    }
+
+    /// What the workers answer, in their order; one that is gone says nothing.
+    async fn ask<T>(&self, message: impl Fn(oneshot::Sender<T>) -> Message) -> Vec<T> {
+        let mut waiting = Vec::new();
+        for sender in &self.senders {
+            let (reply, wait) = oneshot::channel();
+            if sender.send(message(reply)).await.is_ok() {
+                waiting.push(wait);
+            }
+        }
+        let mut answers = Vec::new();
+        for wait in waiting {
+            answers.extend(wait.await.ok());
+        }
+        answers
     }
 
     async fn broadcast(&self, message: impl Fn() -> Message) {

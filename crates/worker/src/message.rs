@@ -69,7 +69,7 @@ pub(crate) enum Message {
     /// Streams that hold much memory are to go.
     Relieve(Relief),
     /// From now on this proxy says of itself that it is not healthy, or that it is.
-    FailHealth(bool),
+    FailHealth(bool, oneshot::Sender<()>),
     /// Somebody watches which routes requests find, for so long.
     WatchRoutes(Duration),
     StopListeners {

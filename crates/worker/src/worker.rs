@@ -297,9 +297,10 @@ impl Worker {
             Message::Relieve(relief) => {
                 tokio::task::spawn_local(async move { self.overload.accounts.relieve(&relief, &self.stats).await });
             }
-            Message::FailHealth(fails) => {
+            Message::FailHealth(fails, heard) => {
                 self.fails_health.set(fails);
                 self.listeners.borrow().values().for_each(|listener| listener.fail_health(fails));
+                let _ = heard.send(());
             }
             Message::WatchRoutes(time) => {
                 self.routes_watched_until.set(self.clock.exact() + time);

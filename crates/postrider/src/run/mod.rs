@@ -278,7 +278,6 @@ impl Process<'_> {
                             self.follow_settings();
                         }
                     }
-                    Some(Order::FailHealth(fails)) => self.state.fleet.fail_health(fails).await,
                     Some(Order::Drain(drain)) if drain.graceful => {
                         let over = match self.options.drain_strategy {
                             DrainStrategy::Gradual => self.options.drain_time,

@@ -34,8 +34,6 @@ pub enum Order {
     Drain(Drain),
     Quit,
     ReopenLogs,
-    /// Whether health checks of this proxy are to fail.
-    FailHealth(bool),
     /// Requests are counted by route, for so long.
     WatchRoutes(Duration),
 }
@@ -129,21 +127,22 @@ impl State {
         self.current().map(|current| current.snapshot)
     }
 
-    /// Asks the workers, from a thread of its own because the caller's runs a runtime already.
     fn reports(&self) -> Vec<Report> {
-        std::thread::scope(|scope| {
-            let ask = || {
-                let runtime = tokio::runtime::Builder::new_current_thread().build().ok()?;
-                Some(runtime.block_on(self.fleet.inspect()))
-            };
-            scope.spawn(ask).join().ok().flatten().unwrap_or_default()
-        })
+        awaited(self.fleet.inspect()).unwrap_or_default()
     }
 
     fn order(&self, order: Order) {
         // A main loop that has so many orders waiting is busy with the same ones.
         let _ = self.orders.try_send(order);
     }
+}
+
+/// What the workers were asked for, awaited on a thread of its own because the caller's runs a runtime already.
+fn awaited<T: Send>(answer: impl Future<Output = T> + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let wait = || Some(tokio::runtime::Builder::new_current_thread().build().ok()?.block_on(answer));
+        scope.spawn(wait).join().ok().flatten()
+    })
 }
 
 impl Control for State {
@@ -283,7 +282,8 @@ impl Control for State {
 
     fn fail_health_checks(&self, fail: bool) {
         self.failing_health.store(fail, Relaxed);
-        self.order(Order::FailHealth(fail));
+        // Not by way of the main loop: whoever asked may rely on it when the answer is there, whatever the loop is at.
+        awaited(self.fleet.fail_health(fail));
     }
 
     fn watch_routes(&self, time: Duration) {
