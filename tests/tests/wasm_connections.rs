@@ -94,6 +94,65 @@ fn bytes_are_seen_and_changed_both_ways() {
     assert!(client.closed());
 }
 
+/// What comes from the client has that in front.
+fn marks(mark: &str) -> Vec<u8> {
+    let functions = format!(
+        r#"{ON_DOWN}
+            (if (local.get 1) (then (drop (call $set_buffer (i32.const 2) (i32.const 0) (i32.const 0) $"{mark}"))))
+            (i32.const 0))"#
+    );
+    text_module("0_2_1", &functions)
+}
+
+#[test]
+fn a_module_that_is_replaced_in_its_place_sees_new_connections() {
+    if envoy() {
+        return;
+    }
+    let folder = TempDir::new();
+    let path = folder.path().join("mine.wasm");
+    std::fs::write(&path, marks("1")).unwrap();
+    let filter = network(
+        "",
+        json!({"vm_config": {
+            "vm_id": "vm", "runtime": "envoy.wasm.runtime.v8", "code": {"local": {"filename": path}},
+        }}),
+    );
+    let line = carried(Origin::tcp_echo(""), &[filter], json!({}));
+    let first = |client: &mut RawClient| {
+        client.send("x");
+        client.read_exact(2).unwrap()
+    };
+    let mut old = line.client();
+    assert_eq!(first(&mut old), b"1x");
+    let next = folder.path().join("next.wasm");
+    std::fs::write(&next, marks("2")).unwrap();
+    std::fs::rename(&next, &path).unwrap();
+    wait_until("the new code", || first(&mut line.client()) == b"2x");
+    assert_eq!(first(&mut old), b"1x", "a connection keeps its filters");
+}
+
+#[test]
+fn routes_change_under_connections_that_a_module_sees() {
+    if envoy() {
+        return;
+    }
+    let of = |status: u16| {
+        let http = http_filter(json!({"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+            {"match": {"prefix": "/"}, "direct_response": {"status": status}},
+        ]}]}}));
+        let sees = format!("{COUNT} {ON_NEW} (call $count $\"new\") (i32.const 0))");
+        let filters = [network(&sees, json!({})), http];
+        Config::new().listener("http", json!({"filter_chains": [{"filters": filters}]}))
+    };
+    let mut proxy = Proxy::start(&of(201));
+    let mut client = RawClient::connect(proxy.address("http"));
+    assert_eq!(client.exchange(get("/")).status, 201);
+    assert_eq!(proxy.reload(of(202).to_yaml())["outcome"], "accepted");
+    wait_until("the next routes", || client.exchange(get("/")).status == 202);
+    assert_eq!(proxy.stats().value("wasmcustom.new"), 1);
+}
+
 #[test]
 fn what_is_stopped_comes_again_with_what_follows() {
     // A piece is let through once eight bytes are there.
@@ -349,4 +408,44 @@ fn a_module_that_refuses_its_configuration_is_refused() {
         let text = format!("{}{}", checked.stdout, checked.stderr);
         assert!(text.contains("the module refuses its configuration"), "{text}");
     }
+}
+
+/// Counts each record under that name.
+fn tallies(name: &str) -> Vec<u8> {
+    text_module("0_2_1", &format!(r#"{COUNT} (func (export "proxy_on_log") (param i32) (call $count $"{name}"))"#))
+}
+
+#[test]
+fn a_logger_that_is_replaced_in_its_place_logs() {
+    if envoy() {
+        return;
+    }
+    let folder = TempDir::new();
+    let path = folder.path().join("mine.wasm");
+    std::fs::write(&path, tallies("first")).unwrap();
+    let mut log = logger("");
+    log["typed_config"]["config"]["vm_config"]["code"] = json!({"local": {"filename": path}});
+    let tcp = carried(Origin::tcp_echo(""), &[], json!({"access_log": [log]}));
+    let http = Proxy::start(&Config::new().http(json!({"access_log": [log], "route_config": {"virtual_hosts": [
+        {"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "direct_response": {"status": 204}}]},
+    ]}})));
+    let record = || {
+        let mut client = tcp.client();
+        client.send("a");
+        client.read_exact(1).unwrap();
+        http.get("/");
+    };
+    let counted = |name: &str| {
+        let name = format!("wasmcustom.{name}");
+        [&tcp.proxy, &http].map(|proxy| proxy.stats().value(&name))
+    };
+    record();
+    wait_until("the first code's records", || counted("first") == [1, 1]);
+    let next = folder.path().join("next.wasm");
+    std::fs::write(&next, tallies("second")).unwrap();
+    std::fs::rename(&next, &path).unwrap();
+    wait_until("the second code's records", || {
+        record();
+        counted("second").iter().all(|count| *count > 0)
+    });
 }

@@ -5,6 +5,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, RouteBlocks, StreamInfo, Surroundings};
@@ -26,7 +27,10 @@ use crate::trace::{HttpTracing, spawns};
 use crate::worker::Worker;
 
 pub(crate) struct Chain {
-    pub(crate) plan: Arc<ChainPlan>,
+    /// Replaced with the routes: what it was made from may hold the code of plugins that nobody else needs any more.
+    pub(crate) plan: RefCell<Arc<ChainPlan>>,
+    /// Of the plan, and of all that take its place.
+    in_use: Arc<AtomicUsize>,
     /// `None` when it has none.
     pub(crate) name: Option<Rc<str>>,
     pub(crate) handler: Handler,
@@ -74,7 +78,7 @@ pub(crate) struct Http {
     /// There are such logs, or spans of tries, so that what becomes of each try is to be known.
     pub(crate) logs_tries: bool,
     /// A filter or a log may want something of connections: see [`postrider_filter_api::Factory::uses_connection`].
-    pub(crate) notes_connections: bool,
+    pub(crate) notes_connections: Cell<bool>,
     /// Somebody logs requests or the connections that they came on, or is told of their spans.
     pub(crate) notes_ends: Cell<bool>,
     /// Requests are logged before their end, too, or traced.
@@ -200,7 +204,8 @@ impl Chain {
         let tls = RefCell::new(plan.tls.clone());
         plan.in_use.fetch_add(1, Relaxed);
         Rc::new(Chain {
-            plan: plan.clone(),
+            plan: RefCell::new(plan.clone()),
+            in_use: plan.in_use.clone(),
             name,
             handler,
             limits,
@@ -258,7 +263,7 @@ impl Chain {
     /// Where filters may leave something for later requests of a connection, or ask when it began, it has room for that.
     fn note_connection(&self, arrival: &mut Arrival) {
         if let Handler::Http(http) = &self.handler
-            && http.notes_connections
+            && http.notes_connections.get()
         {
             let began = arrival.counted.as_ref().map(Counted::accepted);
             Rc::make_mut(arrival.noted.get_or_insert_default()).began = began;
@@ -291,20 +296,25 @@ impl Chain {
     }
 
     /// Goes on with the routes and certificates of `plan`, which differs in nothing else.
-    pub(crate) fn replace_routes(&self, plan: &ChainPlan, worker: &Rc<Worker>) {
+    pub(crate) fn replace_routes(&self, plan: &Arc<ChainPlan>, worker: &Rc<Worker>) {
+        self.plan.borrow_mut().clone_from(plan);
         self.tls.borrow_mut().clone_from(&plan.tls);
         if let (Handler::Http(http), HandlerPlan::Http(new)) = (&self.handler, &plan.handler)
             && !Arc::ptr_eq(&http.routes.borrow().plan, &new.routes)
         {
             let routes = Routes::new(new.routes.clone(), &worker.place(&http.stat_prefix, self.buffer_limit));
             *http.routes.borrow_mut() = Rc::new(routes);
+            // Other code of a plugin may begin to ask.
+            if new.routes.every_factory().any(|factory| factory.uses_connection()) {
+                http.notes_connections.set(true);
+            }
         }
     }
 }
 
 impl Drop for Chain {
     fn drop(&mut self) {
-        self.plan.in_use.fetch_sub(1, Relaxed);
+        self.in_use.fetch_sub(1, Relaxed);
     }
 }
 
@@ -337,7 +347,7 @@ impl Http {
             try_logs: Logs::new(&model.router.upstream_log, worker),
             logs_tries: !model.router.upstream_log.is_empty() || spawns(model),
             tracing: HttpTracing::new(model, &prefix, worker),
-            notes_connections,
+            notes_connections: Cell::new(notes_connections),
             routes: RefCell::new(Rc::new(routes)),
             stat_prefix: prefix,
             server: FieldLine::new(HeaderId::Server, model.identity.server_name.as_bytes()).ok(),

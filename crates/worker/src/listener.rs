@@ -147,7 +147,11 @@ impl Listener {
         let chains = plan
             .each_chain()
             .map(|chain| {
-                let known = old.iter().position(|old| Arc::ptr_eq(&old.plan, chain) || old.plan.same_but_routes(chain));
+                let goes_on = |old: &Rc<Chain>| {
+                    let old = old.plan.borrow();
+                    Arc::ptr_eq(&old, chain) || old.same_but_routes(chain)
+                };
+                let known = old.iter().position(goes_on);
                 match known {
                     Some(index) => {
                         let known = old.swap_remove(index);

@@ -93,6 +93,7 @@ pub struct ChainPlan {
 }
 
 /// A filter in front of the one that serves.
+#[derive(Clone)]
 pub enum WatchPlan {
     Guard(Arc<dyn GuardFactory>),
     /// It sees the bytes as well.
@@ -111,6 +112,15 @@ impl WatchPlan {
         match self {
             WatchPlan::Guard(_) => true,
             WatchPlan::Bytes(filter) => filter.is_current(),
+        }
+    }
+
+    /// Whether it is the very same, not one like it.
+    fn is(&self, other: &WatchPlan) -> bool {
+        match (self, other) {
+            (WatchPlan::Guard(ours), WatchPlan::Guard(theirs)) => Arc::ptr_eq(ours, theirs),
+            (WatchPlan::Bytes(ours), WatchPlan::Bytes(theirs)) => Arc::ptr_eq(ours, theirs),
+            (WatchPlan::Guard(_), WatchPlan::Bytes(_)) | (WatchPlan::Bytes(_), WatchPlan::Guard(_)) => false,
         }
     }
 
@@ -265,9 +275,14 @@ impl ListenerPlan {
             let known = known.cloned();
             let compiled = || -> Result<Arc<ChainPlan>, Vec<PlanError>> {
                 let mut chain = ChainPlan::compile(chain, surroundings)?;
-                let goes_on = previous.and_then(|old| old.each_chain().find(|old| old.same_but_routes(&chain)));
-                if let Some(old) = goes_on {
-                    chain.in_use = old.in_use.clone();
+                let like = previous.and_then(|old| old.each_chain().find(|old| old.model_but_routes_is(&chain)));
+                if let Some(old) = like {
+                    if old.guards.iter().all(|guard| guard.is_current() && are_current(guard.files())) {
+                        chain.guards.clone_from(&old.guards);
+                    }
+                    if old.same_but_routes(&chain) {
+                        chain.in_use = old.in_use.clone();
+                    }
                 }
                 Ok(Arc::new(chain))
             };
@@ -424,6 +439,13 @@ impl ChainPlan {
 
     /// Connections of `other` may go on under this plan: at most the routes differ.
     pub fn same_but_routes(&self, other: &ChainPlan) -> bool {
+        // The code of a filter may have changed while its configuration says the same.
+        self.model_but_routes_is(other)
+            && self.guards.len() == other.guards.len()
+            && self.guards.iter().zip(&other.guards).all(|(ours, theirs)| ours.is(theirs))
+    }
+
+    fn model_but_routes_is(&self, other: &ChainPlan) -> bool {
         let (HandlerPlan::Http(ours), HandlerPlan::Http(theirs)) = (&self.handler, &other.handler) else {
             return self.model == other.model;
         };

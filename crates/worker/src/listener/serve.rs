@@ -196,7 +196,7 @@ impl Listener {
         (local, remote): (Option<SocketAddr>, Option<SocketAddr>),
     ) -> Result<(Box<TlsStream>, Option<Arc<CertifiedKey>>), String> {
         let stats = self.ssl_stats.get_or_init(|| worker.stats.block(&listener_ssl::SET, &self.stat_prefix));
-        let limit = chain.plan.model.tls.as_ref().and_then(|tls| tls.handshake_timeout);
+        let limit = chain.plan.borrow().model.tls.as_ref().and_then(|tls| tls.handshake_timeout);
         let limit = worker.overload.hurried(ScaledTimer::Handshake, limit);
         let mut handshake = pin!(async {
             let accepted = std::future::poll_fn(|cx| client.poll_hello(cx)).await?;
