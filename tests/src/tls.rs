@@ -2,7 +2,7 @@
 //! what it was shown.
 
 use crate::kit::config::{self, overlay};
-use crate::kit::{Config, DEADLINE, Proxy, RawClient, Response, Transport, WireError, wait_until};
+use crate::kit::{Config, DEADLINE, Proxy, RawClient, Response, Transport, WireError, net, wait_until};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PublicKeyData, SanType};
@@ -348,6 +348,12 @@ impl TlsSocket {
     /// Changes its keys, which it tells the proxy with the next bytes (RFC 8446 section 4.6.3).
     pub fn change_keys(&mut self) -> bool {
         self.0.conn.refresh_traffic_keys().is_ok() && self.0.conn.write_tls(&mut self.0.sock).is_ok()
+    }
+
+    /// Ends the connection with RST.
+    pub fn reset(self) {
+        let (_, socket) = self.0.into_parts();
+        net::reset(socket);
     }
 
     pub fn version(&self) -> String {

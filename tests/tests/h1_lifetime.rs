@@ -2,7 +2,7 @@
 //! may cost.
 
 use postrider_tests::kit::config::{self, Config};
-use postrider_tests::kit::{Gate, Origin, Proxy, RawClient, WireError, net};
+use postrider_tests::kit::{Gate, Origin, Proxy, RawClient, WireError, net, wait_until};
 use postrider_tests::{envoy, get};
 use serde_json::json;
 use std::sync::Arc;
@@ -151,6 +151,32 @@ fn a_client_that_leaves_takes_its_upstream_request_with_it() {
     origin.wait_open_at_most(0);
     proxy.wait_stat("http.ingress_http.downstream_cx_active", 0);
     proxy.wait_stat("http.ingress_http.downstream_rq_active", 0);
+}
+
+#[test]
+fn a_reset_behind_what_nobody_reads_is_noticed() {
+    if envoy() {
+        return;
+    }
+    let origin = Origin::silent();
+    let route = json!({"cluster": "origin", "timeout": "0s"});
+    let config =
+        Config::routes(json!([{"match": {"prefix": "/"}, "route": route}])).cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    let stat = |name: &str| proxy.stats().value(&format!("http.ingress_http.{name}"));
+    // Its next request waits.
+    let mut client = proxy.client();
+    client.send([get("/"), get("/next")].concat());
+    origin.wait_connections(1);
+    client.reset();
+    origin.wait_open_at_most(0);
+    // It said that nothing more comes.
+    let mut client = proxy.client();
+    client.send(get("/")).half_close();
+    origin.wait_connections(2);
+    client.reset();
+    origin.wait_open_at_most(0);
+    wait_until("both are over", || stat("downstream_cx_active") == 0 && stat("downstream_rq_active") == 0);
 }
 
 #[test]

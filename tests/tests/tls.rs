@@ -40,6 +40,26 @@ fn chain(name: &str, matching: Value, identity: &Identity) -> Value {
 }
 
 #[test]
+fn a_reset_behind_a_large_body_that_waits_is_noticed() {
+    if envoy() {
+        return;
+    }
+    let authority = Authority::new("authority");
+    let delay = json!({"fixed_delay": "60s", "percentage": {"numerator": 100}});
+    let fault =
+        config::extension("envoy.filters.http.fault", "filters.http.fault.v3.HTTPFault", json!({"delay": delay}));
+    let mut http = named("never");
+    http["http_filters"] = json!([fault, config::router()]);
+    let proxy = Proxy::start(&secured(Config::new().http(http), &authority.issue(&["site.test"]), json!({})));
+    let mut client = Client::trusting(&authority).connect(proxy.address("http"), "site.test");
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 200000\r\n\r\n").send(vec![b'x'; 100_000]);
+    proxy.wait_stat("http.ingress_http.downstream_rq_active", 1);
+    client.into_transport().reset();
+    proxy.wait_stat("http.ingress_http.downstream_rq_active", 0);
+    proxy.wait_stat("http.ingress_http.downstream_cx_active", 0);
+}
+
+#[test]
 fn requests_pass_over_tls_1_2_and_1_3() {
     let authority = Authority::new("authority");
     let origin = Origin::echo("a");

@@ -25,11 +25,13 @@ use tokio::task::coop::has_budget_remaining;
 mod bridged;
 mod filtered;
 mod patience;
+mod resets;
 mod session;
 mod tls;
 
 pub(crate) use bridged::Bridged;
 pub(crate) use filtered::{Filtered, Service};
+pub(crate) use resets::Resets;
 pub(crate) use session::{agreed, with_client, with_upstream};
 pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
 
@@ -124,6 +126,21 @@ impl Io {
             Io::Filtered(filtered) => filtered.poll_readable(cx),
             Io::Bridged(bridged) => bridged.poll_readable(cx),
         }
+    }
+
+    /// Ready when the peer reset what is here, for whoever does not want to read what is before that. `resets` is kept
+    /// from call to call.
+    #[cold]
+    pub(crate) fn poll_reset(&mut self, resets: &mut Option<Resets>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Io::Http2(stream) = self {
+            return stream.poll_gone(cx).map(drop);
+        }
+        let Some(socket) = self.socket() else { return Poll::Pending };
+        if resets.is_none() {
+            // Without a descriptor for it the reset is noticed when something is read.
+            *resets = Resets::of(&socket.kind).ok();
+        }
+        resets.as_mut().map_or(Poll::Pending, |resets| resets.poll(cx))
     }
 
     /// Nothing is there to be read, neither the end of the stream nor an error. Nobody is woken when that changes.

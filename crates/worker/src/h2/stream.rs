@@ -419,7 +419,7 @@ impl Stream {
     }
 
     /// Ready when the peer gave the stream up.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.finished {
             return Poll::Pending;
         }

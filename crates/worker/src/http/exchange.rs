@@ -32,7 +32,7 @@ use crate::chain::{Filters, Http, Routes};
 use crate::cluster::{Cluster, Host, Upstream};
 use crate::format::{Context, OfUpstream};
 use crate::h2::Stream;
-use crate::io::Io;
+use crate::io::{Io, Resets};
 
 /// The head did not come in time.
 pub(crate) const HEADER_TIMEOUT: Reject = Reject::new(408, "request_header_timeout");
@@ -100,6 +100,8 @@ pub(crate) struct Exchange {
     pub(super) redirected: Option<Box<Redirected>>,
     /// The answer is slow: from now on it is worth knowing whether the client has gone.
     pub(super) watches_client: bool,
+    /// Says whether it has, where what it sent is not read.
+    pub(super) resets: Option<Resets>,
     /// The request comes from inside.
     pub(super) internal: bool,
     /// The cluster counts this answer by its status.
@@ -190,6 +192,7 @@ impl Exchange {
             chosen: None,
             redirected: None,
             watches_client: false,
+            resets: None,
             internal: false,
             count_by_status: true,
             keep_alive: true,
@@ -564,7 +567,10 @@ impl Exchange {
         if self.redirected.is_some() {
             self.redirected = None;
         }
-        self.watches_client = false;
+        if self.watches_client {
+            self.watches_client = false;
+            self.resets = None;
+        }
         self.keep_alive = true;
         self.route_timeout = None;
         self.stream_idle = None;

@@ -692,13 +692,16 @@ impl Exchange {
         let ahead = if self.upload.is_heard() { 0 } else { READ_AHEAD };
         loop {
             let full = connection.input.bytes().len() > ahead;
-            if connection.half_closed || full || connection.io.poll_readable(cx).is_pending() {
+            if connection.half_closed || full {
+                return connection.io.poll_reset(&mut self.resets, cx).is_ready();
+            }
+            if connection.io.poll_readable(cx).is_pending() {
                 return false;
             }
             match connection.poll_receive(cx, http) {
                 Poll::Ready(Err(_)) => return true,
                 // Its request will never be complete.
-                Poll::Ready(Ok(0)) => return connection.input.is_empty() && !self.upload.is_heard(),
+                Poll::Ready(Ok(0)) if connection.input.is_empty() && !self.upload.is_heard() => return true,
                 // Only who waits for more hears of a reset.
                 Poll::Ready(Ok(_)) => {}
                 Poll::Pending => return false,
