@@ -1,6 +1,6 @@
 //! Answers that the proxy makes itself: `local_reply_config`, bodies by format, and what routes add to them.
 
-use postrider_tests::kit::config::{extension, file_access_log};
+use postrider_tests::kit::config::{extension, file_access_log, router};
 use postrider_tests::kit::{Config, Origin, Proxy, net::refusing_address, wait_until};
 use postrider_tests::{ask, site};
 use serde_json::{Value, json};
@@ -109,6 +109,43 @@ fn an_empty_body_has_no_content_type_unless_the_format_fills_it() {
     let (proxy, _origin) = start(json!([]), Some(json!({"text_format": "%RESPONSE_CODE%"})));
     let reply = proxy.get("/bare");
     assert_eq!((reply.text(), reply.header("content-type")), ("400", "text/plain"));
+}
+
+#[test]
+fn what_described_a_body_that_an_answer_lacks_is_left_out() {
+    // As a filter hands on what a service said with another body.
+    let script = "function envoy_on_request(handle)
+        local body = handle:headers():get('x-body')
+        if body then
+          handle:respond({[':status'] = '403', ['content-type'] = 'text/html', ['content-length'] = '7', ['x-a'] = '1'}, body)
+        end
+      end";
+    let lua = json!({"default_source_code": {"inline_string": script}});
+    let lua = extension("lua", "filters.http.lua.v3.Lua", lua);
+    let direct = |path: &str, answer: Value| {
+        json!({
+            "match": {"path": path}, "direct_response": answer,
+            "response_headers_to_add": [add("content-type", "text/css")],
+        })
+    };
+    let config = Config::new().http(json!({
+        "http_filters": [lua, router()],
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+            direct("/bare", json!({"status": 202})),
+            direct("/full", json!({"status": 202, "body": {"inline_string": "css"}})),
+        ]}]},
+    }));
+    let proxy = Proxy::start(&config);
+    let answer = |path: &str, fields: &str| {
+        let answer = ask(&proxy, "GET", "test", path, fields);
+        let kind = answer.headers.value("content-type").map(str::to_owned);
+        (answer.status, kind, answer.headers.values("content-length").join("|"), answer.text().to_owned())
+    };
+    let kind = |kind: &str| Some(kind.to_owned());
+    assert_eq!(answer("/", "x-body: \r\n"), (403, None, "0".into(), String::new()));
+    assert_eq!(answer("/", "x-body: abc\r\n"), (403, kind("text/html"), "3".into(), "abc".into()));
+    assert_eq!(answer("/bare", ""), (202, None, "0".into(), String::new()));
+    assert_eq!(answer("/full", ""), (202, kind("text/css"), "3".into(), "css".into()));
 }
 
 #[test]

@@ -144,7 +144,8 @@ impl Exchange {
         self.response.reply(status);
         self.reply_body.clear();
         self.reply_body.extend_from_slice(&body);
-        for (name, value) in &headers {
+        // How long the body is, whoever had another one, is written behind the filters.
+        for (name, value) in headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("content-length")) {
             // A value with control bytes, made from a request, is left out.
             let _ = self.response.fields.append_name(name.to_ascii_lowercase().as_bytes(), value);
         }
@@ -159,7 +160,11 @@ impl Exchange {
         }
         match &http.local_replies {
             Some(replies) => self.map_reply(connection, replies),
-            None if !self.reply_body.is_empty() && !self.response.fields.has(HeaderId::ContentType) => {
+            None if self.reply_body.is_empty() => {
+                // What describes a body that somebody else had, such as a service whose refusal a filter hands on.
+                self.response.fields.remove(HeaderId::ContentType);
+            }
+            None if !self.response.fields.has(HeaderId::ContentType) => {
                 let _ = self.response.fields.append(HeaderId::ContentType, b"text/plain");
             }
             None => {}
