@@ -180,6 +180,99 @@ fn go_code_that_goes_on_while_its_stream_is_logged_is_not_forgotten() {
     }
 }
 
+/// A log of one line for each request, and where it is.
+fn noted(folder: &TempDir) -> (std::path::PathBuf, Value) {
+    let log = folder.path().join("log");
+    let line = "%PATH% %DYNAMIC_METADATA(go:note)% %FILTER_STATE(go.state:PLAIN)%\n";
+    let format = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+    (log.clone(), json!({"access_log": [file_access_log(&log, format)]}))
+}
+
+#[test]
+fn what_is_noted_when_a_stream_is_complete_is_in_its_record() {
+    if envoy() {
+        return;
+    }
+    for sdk in ["sdk32", "sdk33", "sdk38"] {
+        let folder = TempDir::new();
+        let (log, http) = noted(&folder);
+        let fields = json!({"complete": [
+            {"op": "metadata_set", "ns": "go", "key": "note", "value": "late"},
+            {"op": "state_set", "key": "go.state", "value": "later"},
+            {"op": "metadata_get", "ns": "go", "key": "note", "to": "read"},
+            {"op": "state_get", "key": "go.state", "to": "read"},
+        ]});
+        let site = site(&[filter(sdk, "script", &fields)], Origin::echo("a"), http);
+        assert_eq!(site.proxy.get("/one").status, 200);
+        let read = || std::fs::read_to_string(&log).unwrap_or_default();
+        wait_until("the record", || !read().is_empty());
+        assert_eq!(read(), "/one late later\n", "{sdk}");
+        let said = site.proxy.stderr();
+        assert!(said.contains("script: read=late") && said.contains("script: read=later"), "{sdk}: {said}");
+    }
+}
+
+#[test]
+fn what_a_goroutine_notes_when_its_message_has_gone_on_is_in_the_record() {
+    if envoy() {
+        return;
+    }
+    for sdk in ["sdk31", "sdk38"] {
+        let folder = TempDir::new();
+        let (log, http) = noted(&folder);
+        let [go, gone] = ["go", "gone"].map(|name| folder.path().join(name));
+        let fields = json!({"decode_headers": [{"op": "background", "do": [
+            {"op": "hold", "value": go},
+            {"op": "metadata_set", "ns": "go", "key": "note", "value": "behind"},
+            {"op": "state_set", "key": "go.state", "value": "both"},
+            {"op": "write", "value": gone},
+        ]}]});
+        let site = site(&[filter(sdk, "script", &fields)], Origin::silent(), http);
+        let mut client = RawClient::connect(site.proxy.address("http"));
+        client.send(get("/left"));
+        site.origin.wait_connections(1);
+        std::fs::write(&go, "").unwrap();
+        wait_until("the goroutine", || gone.exists());
+        client.reset();
+        let read = || std::fs::read_to_string(&log).unwrap_or_default();
+        wait_until("the record", || !read().is_empty());
+        assert_eq!(read(), "/left behind both\n", "{sdk}");
+    }
+}
+
+#[test]
+fn a_stream_that_never_came_to_a_plugin_is_logged_by_it() {
+    if envoy() {
+        return;
+    }
+    for sdk in ["sdk31", "sdk32", "sdk38"] {
+        let folder = TempDir::new();
+        let (go, there) = (folder.path().join("go"), folder.path().join("there"));
+        let holds = json!({
+            "decode_headers": [{"op": "write", "value": there}, {"op": "hold", "value": go}], "async": ["decode_headers"],
+        });
+        let logs = json!({"decode_headers": [{"op": "log", "value": "came"}], "log": [], "destroy": []});
+        let apart = json!({
+            "runtime": "go", "code": {"filename": library(sdk)}, "config": logs, "on_error": "503",
+            "options": {"plugin_name": "script", "isolation": "process"},
+        });
+        let first = filter("sdk33", "script", &holds);
+        for (which, second) in [("here", filter(sdk, "script", &logs)), ("apart", manifest("mine", apart))] {
+            let _ = std::fs::remove_file(&there);
+            let site = site(&[first.clone(), second], Origin::echo("a"), json!({}));
+            let mut client = RawClient::connect(site.proxy.address("http"));
+            client.send(get("/left"));
+            wait_until("the first to hold it", || there.exists());
+            client.reset();
+            wait_until("its end", || site.proxy.stderr().contains("script: destroyed 0"));
+            let said = site.proxy.stderr();
+            let logged = if sdk == "sdk31" { "script: log" } else { "script: log /left none" };
+            assert_eq!((said.matches(logged).count(), said.contains("came")), (1, false), "{sdk} {which}: {said}");
+        }
+        std::fs::write(&go, "").unwrap();
+    }
+}
+
 #[test]
 fn libraries_of_envoys_configurations_may_have_a_process_and_merge_there() {
     if envoy() {

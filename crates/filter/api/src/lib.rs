@@ -181,6 +181,10 @@ pub trait Filter {
     /// records.
     fn on_moment(&self, _: &mut State, _: &Ended<'_>) {}
 
+    /// The stream is over, and its record is not made yet: what is noted in `closing.info` is in it. Asked of all filters
+    /// that want to hear of the end before any of them hears that it is over.
+    fn on_closing(&self, _: &mut State, _closing: &mut Closing<'_>) {}
+
     /// The stream is over, however it ended; last call for its state.
     fn on_complete(&self, _: &mut State, _: &StreamInfo) {}
 
@@ -203,6 +207,36 @@ pub struct Ended<'a> {
     pub route: Option<&'a RouteFacts>,
     /// Which of the route's weighted clusters was drawn.
     pub weighted: Option<usize>,
+}
+
+/// What is left of a stream that is over and was not logged yet.
+#[derive(Debug)]
+pub struct Closing<'a> {
+    pub request: &'a RequestHead,
+    /// Empty when there was no response.
+    pub response: &'a ResponseHead,
+    pub request_trailers: &'a Fields,
+    pub response_trailers: &'a Fields,
+    pub info: &'a mut StreamInfo,
+    /// `None` when no route matched.
+    pub route: Option<&'a RouteFacts>,
+    /// Which of the route's weighted clusters was drawn.
+    pub weighted: Option<usize>,
+}
+
+impl Closing<'_> {
+    /// The same to look at.
+    pub fn as_ended(&self) -> Ended<'_> {
+        Ended {
+            request: self.request,
+            response: self.response,
+            request_trailers: self.request_trailers,
+            response_trailers: self.response_trailers,
+            info: self.info,
+            route: self.route,
+            weighted: self.weighted,
+        }
+    }
 }
 
 /// What a hook may look at and change.

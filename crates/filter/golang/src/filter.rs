@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::plugin::{Facts, OnError};
-use postrider_filter_api::{Action, Ended, Filter, Flow, Hooks, Host, LocalReply, Logged, Sampling, State, Stream};
+use postrider_filter_api::{
+    Action, Closing, Ended, Filter, Flow, Hooks, Host, LocalReply, Logged, Sampling, State, Stream,
+};
 use postrider_filter_plugin::stat::route as account;
 use postrider_filter_plugin::{Account, Circuit};
 use postrider_telemetry::{Block, info, warning};
@@ -261,6 +263,20 @@ impl Filter for GoFilter {
         }
         if let Some(session) = session(state) {
             session.note(moment, ended);
+        }
+    }
+
+    fn on_closing(&self, state: &mut State, closing: &mut Closing<'_>) {
+        // One that never came as far as this plugin is logged by it all the same.
+        if let (State::Empty, Some(config)) = (&*state, &self.config)
+            && self.plugin.recipe.watches_end()
+            && self.plugin.circuit.is_closed()
+            && let Ok(session) = Session::new(&self.plugin, config)
+        {
+            *state = State::Any(Box::new(session));
+        }
+        if let Some(session) = session(state) {
+            session.close(closing);
         }
     }
 

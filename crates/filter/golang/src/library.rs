@@ -28,14 +28,15 @@ functions! {
         pub(crate) on_data: unsafe extern "C" fn(*mut ProcessState, u64, u64, u64) -> u64 = c"envoyGoFilterOnHttpData",
         pub(crate) on_log: OnLog = c"envoyGoFilterOnHttpLog",
         /// Since E4.
-        pub(crate) on_complete: Option<unsafe extern "C" fn(*mut HttpRequest)>
-            = may_lack c"envoyGoFilterOnHttpStreamComplete",
+        pub(crate) on_complete: Option<OnComplete> = may_lack c"envoyGoFilterOnHttpStreamComplete",
         pub(crate) on_destroy: unsafe extern "C" fn(*mut HttpRequest, u64) = c"envoyGoFilterOnHttpDestroy",
         pub(crate) answered: unsafe extern "C" fn(*mut HttpRequest) = c"envoyGoRequestSemaDec",
         /// A library has it, and goes on to the end of the process.
         _clean_up: unsafe extern "C" fn() = c"envoyGoFilterCleanUp",
     }
 }
+
+pub(crate) type OnComplete = unsafe extern "C" fn(*mut HttpRequest);
 
 /// Libraries of E3 take the first two arguments and never look at the others, as the calling convention of C allows.
 type OnLog = unsafe extern "C" fn(

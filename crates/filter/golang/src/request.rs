@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use postrider_filter_api::{Ended, LocalReply, StateRules, Stream, UpstreamOverride};
+use postrider_filter_api::{Closing, Ended, LocalReply, StateRules, Stream, StreamInfo, UpstreamOverride};
 use postrider_model::Value;
 
 use crate::abi::{HttpRequest, Phase, ProcessState, Verdict};
@@ -72,6 +72,8 @@ pub(crate) enum View {
     #[default]
     None,
     Stream(*mut Stream<'static>),
+    /// It is over, and will be logged.
+    Closing(*mut Closing<'static>),
     Ended(*const Ended<'static>),
 }
 
@@ -279,11 +281,14 @@ impl Request {
 
     /// Does it at once where the stream is at hand, and notes it otherwise.
     pub(crate) fn carry_out(&self, shared: &mut Shared, post: Post) {
-        if self.pool.is_here()
-            // SAFETY: this thread is the stream's worker, and the lock keeps others off.
-            && let Some(stream) = unsafe { shared.view.stream() }
-        {
+        if !self.pool.is_here() {
+            return self.post(shared, post);
+        }
+        // SAFETY: this thread is the stream's worker, and the lock keeps others off. So below.
+        if let Some(stream) = unsafe { shared.view.stream() } {
             post.apply(shared, stream);
+        } else if let Some(info) = unsafe { shared.view.last_info() } {
+            post.note(info);
         } else {
             self.post(shared, post);
         }
@@ -446,8 +451,7 @@ impl Post {
                     (Part::Trailers, Side::Response) => heads::edit_fields(stream.response_trailers, &edit),
                 }
             }
-            Post::Metadata { namespace, key, value } => stream.info.metadata.set(&namespace, &key, value),
-            Post::FilterState { key, value, rules } => state::set(stream.info, &key, &value, rules),
+            note @ (Post::Metadata { .. } | Post::FilterState { .. }) => note.note(stream.info),
             Post::ClearRoute => stream.info.route_is_stale = true,
             Post::Host(chosen) => stream.info.upstream_override = Some(chosen),
             Post::DrainConnection => stream.info.drain_connection = true,
@@ -468,6 +472,17 @@ impl Post {
     }
 }
 
+impl Post {
+    /// What may still be said of a stream that is over; anything else comes too late.
+    pub(crate) fn note(self, info: &mut StreamInfo) {
+        match self {
+            Post::Metadata { namespace, key, value } => info.metadata.set(&namespace, &key, value),
+            Post::FilterState { key, value, rules } => state::set(info, &key, &value, rules),
+            _ => {}
+        }
+    }
+}
+
 impl Splice {
     pub(crate) fn make(self, buffer: &mut Vec<u8>) {
         match self {
@@ -482,6 +497,10 @@ impl Splice {
 impl View {
     pub(crate) fn of(stream: &mut Stream<'_>) -> View {
         View::Stream(ptr::from_mut(stream).cast())
+    }
+
+    pub(crate) fn of_closing(closing: &mut Closing<'_>) -> View {
+        View::Closing(ptr::from_mut(closing).cast())
     }
 
     pub(crate) fn of_ended(ended: &Ended<'_>) -> View {
@@ -501,6 +520,15 @@ impl View {
                     Side::Response => &*stream.response_trailers,
                 };
                 (&*stream.request, &*stream.response, trailers, stream.info.tls.is_some())
+            }
+            // SAFETY: the same.
+            View::Closing(closing) => {
+                let closing = unsafe { &*closing };
+                let trailers = match side {
+                    Side::Request => closing.request_trailers,
+                    Side::Response => closing.response_trailers,
+                };
+                (closing.request, closing.response, trailers, closing.info.tls.is_some())
             }
             // SAFETY: the same.
             View::Ended(ended) => {
@@ -530,6 +558,10 @@ impl View {
                 // SAFETY: the call into Go that this thread is in was given the stream.
                 Some(call(&Seen::of(unsafe { &*stream })))
             }
+            View::Closing(closing) => {
+                // SAFETY: the same.
+                Some(call(&Seen::of_closing(unsafe { &*closing })))
+            }
             View::Ended(ended) => {
                 // SAFETY: the same.
                 Some(call(&Seen::of_ended(unsafe { &*ended })))
@@ -545,7 +577,19 @@ impl View {
         match self {
             // SAFETY: as promised.
             View::Stream(stream) => unsafe { stream.as_mut() },
-            View::None | View::Ended(_) => None,
+            View::None | View::Closing(_) | View::Ended(_) => None,
+        }
+    }
+
+    /// What is known of a stream that is over, to note more; `None` unless it will be logged.
+    ///
+    /// # Safety
+    /// As for [`View::stream`].
+    pub(crate) unsafe fn last_info<'s>(self) -> Option<&'s mut StreamInfo> {
+        match self {
+            // SAFETY: as promised.
+            View::Closing(closing) => unsafe { closing.as_mut() }.map(|closing| &mut *closing.info),
+            View::None | View::Stream(_) | View::Ended(_) => None,
         }
     }
 }

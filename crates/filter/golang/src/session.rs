@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Action, Body, Ended, Stream};
+use postrider_filter_api::{Action, Body, Closing, Ended, Stream};
 use postrider_http::{HeaderId, Method};
 
 use self::enter::Call;
@@ -234,6 +234,19 @@ impl Session {
     fn take_down(&self, side: Side) {
         if let Some(bells) = self.bells.get() {
             bells.take_down(side);
+        }
+    }
+
+    /// The stream is over, and will be logged.
+    pub(crate) fn close(&mut self, closing: &mut Closing<'_>) {
+        self.do_last(closing);
+        if let Home::Here(library) = self.config.home
+            && let Some(on_complete) = library.entries.on_complete
+            && self.plugin.recipe.watches_end()
+            && !self.failed
+        {
+            self.complete_here(on_complete, closing);
+            self.do_last(closing);
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use postrider_filter_api::fake::FakeStream;
-use postrider_filter_api::{Action, Body, Ended, Filter, Flow, LocalReply, State};
+use postrider_filter_api::{Action, Body, Closing, Filter, Flow, LocalReply, State};
 use postrider_http::{Decimal, Fields, HeaderId};
 use postrider_telemetry::Registry as Stats;
 
@@ -159,10 +159,12 @@ impl Driver {
     pub fn finish(&mut self) {
         if self.filter.hooks().complete {
             let FakeStream { request, response, request_trailers, response_trailers, info, route, weighted, .. } =
-                &self.stream;
+                &mut self.stream;
             let (route, weighted) = (route.as_ref(), *weighted);
-            let ended = Ended { request, response, request_trailers, response_trailers, info, route, weighted };
-            self.filter.on_ended(&mut self.state, &ended);
+            let closing =
+                &mut Closing { request, response, request_trailers, response_trailers, info, route, weighted };
+            self.filter.on_closing(&mut self.state, closing);
+            self.filter.on_ended(&mut self.state, &closing.as_ended());
         }
         self.state = State::default();
     }

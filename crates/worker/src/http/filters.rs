@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use postrider_filter_api::{Action, Body, Ended, Filter, Flags, Flow, LocalReply, Moment, State, Stream};
+use postrider_filter_api::{Action, Body, Closing, Ended, Filter, Flags, Flow, LocalReply, Moment, State, Stream};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
@@ -422,15 +422,21 @@ impl Exchange {
         if filters.hooks.complete {
             let route = self.routes.as_ref().zip(self.route);
             let route = route.and_then(|(routes, route)| routes.plan.routes.get(route as usize));
-            let ended = Ended {
+            let closing = &mut Closing {
                 request: &self.request,
                 response: &self.response,
                 request_trailers: &self.request_trailers,
                 response_trailers: &self.response_trailers,
-                info: &self.info,
+                info: &mut self.info,
                 route: route.map(|route| &route.facts),
                 weighted: self.weighted,
             };
+            for (placed, state) in filters.all.iter().zip(&mut self.states) {
+                if placed.hooks.complete {
+                    placed.filter.on_closing(state, closing);
+                }
+            }
+            let ended = closing.as_ended();
             for (placed, state) in filters.all.iter().zip(&mut self.states) {
                 if placed.hooks.complete {
                     let measure = placed.cost.as_ref().and_then(|cost| cost.begin(clock));

@@ -3,15 +3,15 @@
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use postrider_filter_api::{Ended, Stream};
+use postrider_filter_api::{Closing, Ended, Stream};
 use postrider_filter_trial::observe::{self, Event as Seen};
 
 use super::Session;
-use crate::abi::Verdict;
+use crate::abi::{LOG_AT_END, Verdict};
 use crate::bells::Side;
 use crate::epoch::Epoch;
 use crate::heads;
-use crate::library::Library;
+use crate::library::{Library, OnComplete};
 use crate::mirror::{Each, Size, size_of};
 use crate::noted::Noted;
 use crate::parsed::Home;
@@ -140,6 +140,22 @@ impl Session {
         request.lock().view = View::None;
     }
 
+    /// Tells of the stream's end.
+    pub(super) fn complete_here(&self, on_complete: OnComplete, closing: &mut Closing<'_>) {
+        let request = self.request();
+        {
+            let mut shared = request.lock();
+            shared.facts().take(closing.request, closing.info, closing.route, None);
+            shared.view = View::of_closing(closing);
+        }
+        request.go.is_processing_log.store(1, Ordering::Release);
+        // SAFETY: the stream is the library's, and not destroyed.
+        unsafe { on_complete(self.request.as_ptr().cast()) };
+        request.go.is_processing_log.store(0, Ordering::Release);
+        request.lock().view = View::None;
+    }
+
+    /// Has the stream logged as it ended.
     pub(super) fn end_here(&self, library: &Library, ended: &Ended<'_>) {
         let tls = ended.info.tls.is_some();
         let answered = ended.info.status != 0;
@@ -164,7 +180,7 @@ impl Session {
         }
         request.go.is_processing_log.store(1, Ordering::Release);
         // SAFETY: the stream is the library's, and not destroyed; the fields are announced as they are.
-        unsafe { library.entries.end(self.request.as_ptr(), &ends) };
+        unsafe { library.entries.log(self.request.as_ptr(), LOG_AT_END, &ends) };
         request.go.is_processing_log.store(0, Ordering::Release);
     }
 

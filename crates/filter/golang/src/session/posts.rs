@@ -1,7 +1,7 @@
 //! What Go code asked for, and what becomes of a stream whose Go code failed.
 
 use postrider_filter_api::plugin::OnError;
-use postrider_filter_api::{Ended, Stream};
+use postrider_filter_api::{Closing, Ended, Stream};
 use postrider_filter_trial::observe::{self, Event};
 use postrider_telemetry::error;
 
@@ -69,7 +69,17 @@ impl Session {
         }
     }
 
-    /// What was asked since the stream last came by; it is too late for anything else.
+    /// What was asked and noted since the stream last came by. It is too late for anything else.
+    pub(super) fn do_last(&self, closing: &mut Closing<'_>) {
+        for post in self.request().take_posts() {
+            match post {
+                Post::Question(question, asker) => self.answer_to(&question, asker, &Seen::of_closing(closing)),
+                other => other.note(closing.info),
+            }
+        }
+    }
+
+    /// What was asked since then.
     pub(super) fn answer_last(&self, ended: &Ended<'_>) {
         for post in self.request().take_posts() {
             if let Post::Question(question, asker) = post {

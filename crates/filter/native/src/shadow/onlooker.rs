@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use postrider_filter_api::{
-    Action, Body, Ended, Filter, Flow, Hooks, Place, State, Stream, StreamInfo, UpstreamOverride, Withheld,
+    Action, Body, Closing, Ended, Filter, Flow, Hooks, Place, State, Stream, StreamInfo, UpstreamOverride, Withheld,
 };
 use postrider_model::Value;
 use postrider_telemetry::Block;
@@ -114,6 +114,14 @@ impl Filter for Onlooker {
             && self.inner.hooks().complete
         {
             self.inner.on_moment(&mut progress.inner, ended);
+        }
+    }
+
+    fn on_closing(&self, state: &mut State, closing: &mut Closing<'_>) {
+        if let Some(progress) = progress(state)
+            && self.inner.hooks().complete
+        {
+            self.inner.on_closing(&mut progress.inner, closing);
         }
     }
 
