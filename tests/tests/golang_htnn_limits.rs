@@ -1,7 +1,7 @@
 //! HTNN's plugins that say how much may come in: by Sentinel's rules, and by counts that a Redis server keeps.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use postrider_tests::envoy;
 use postrider_tests::golang::filter;
@@ -140,6 +140,66 @@ fn counts_are_kept_by_a_redis_server() {
     }
 }
 
+/// A cluster of one server, which keeps a count for each key.
+fn cluster() -> Origin {
+    let port: Arc<OnceLock<u16>> = Arc::default();
+    let own = port.clone();
+    let left: Mutex<HashMap<String, i64>> = Mutex::default();
+    let server = redis::server(move |words| match words[0].to_lowercase().as_str() {
+        "cluster" if words[1].eq_ignore_ascii_case("slots") => {
+            let port = own.get().expect("it was asked when it listened");
+            format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
+        }
+        "eval" => {
+            assert!(words[1].contains("redis.call('incrby',KEYS[1],-1)"), "another script: {}", words[1]);
+            let [_, _, count, key, limit, window] = words else { panic!("{words:?}") };
+            assert_eq!((count.as_str(), window.as_str()), ("1", "600"));
+            let mut left = left.lock().unwrap();
+            let left = left.entry(key.clone()).or_insert_with(|| limit.parse().expect("a limit"));
+            *left -= 1;
+            format!("*2\r\n:{left}\r\n:7\r\n")
+        }
+        _ => "-ERR unknown\r\n".to_owned(),
+    });
+    port.set(server.address.port()).unwrap();
+    server
+}
+
+#[test]
+fn counts_are_kept_by_a_cluster_of_redis_servers() {
+    if envoy() {
+        return;
+    }
+    for home in HOMES {
+        let server = cluster();
+        let config = |prefix: &str, more: Value| {
+            let rule = json!({"timeWindow": "600s", "count": 1, "key": "request.header(\"x-user\")"});
+            let mut config = json!({
+                "cluster": {"addresses": [server.address.to_string()]}, "prefix": prefix,
+                "rules": [rule, {"timeWindow": "600s", "count": 3}],
+            });
+            for (key, value) in more.as_object().unwrap() {
+                config[key] = value.clone();
+            }
+            config
+        };
+        let site = with(home, "limitCountRedis", config("a", json!({})));
+        let answer = |user: &str| {
+            let answer = ask(&site, "/", &format!("x-user: {user}\r\n"));
+            assert!(!answer.headers.contains("x-ratelimit-limit"), "{answer:?}");
+            (answer.status, answer.header("x-envoy-ratelimited").to_owned())
+        };
+        let said = ["ann", "ann", "bob", "eve"].map(answer);
+        let denied = (429, "true".to_owned());
+        assert_eq!(said, [(200, String::new()), denied.clone(), (200, String::new()), denied], "{home}");
+        let more = json!({"rateLimitedStatus": "ServiceUnavailable", "disableXEnvoyRatelimitedHeader": true});
+        let site = with(home, "limitCountRedis", config("b", more));
+        let answer = || ask(&site, "/", "x-user: ann\r\n");
+        let said = [answer(), answer()].map(|answer| (answer.status, answer.headers.contains("x-envoy-ratelimited")));
+        assert_eq!(said, [(200, false), (503, false)], "{home}");
+    }
+}
+
 #[test]
 fn a_redis_server_that_is_not_there_lets_requests_pass_or_not() {
     if envoy() {
@@ -155,4 +215,6 @@ fn a_redis_server_that_is_not_there_lets_requests_pass_or_not() {
         limits(nobody, json!({"failureModeDeny": true, "statusOnError": "ServiceUnavailable"})),
     );
     assert_eq!(closed.proxy.get("/").status, 503);
+    let closed = with("", "limitCountRedis", limits(nobody, json!({"failureModeDeny": true})));
+    assert_eq!(closed.proxy.get("/").status, 500);
 }
