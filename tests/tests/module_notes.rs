@@ -41,6 +41,16 @@ fn structures_messages_and_flags_are_noted() {
 }
 
 #[test]
+fn what_is_noted_when_a_stream_is_complete_is_in_its_record() {
+    let line =
+        "%CUSTOM_FLAGS% %DYNAMIC_METADATA(late:text)% %DYNAMIC_METADATA(late:number)% %FILTER_STATE(late.state:PLAIN)%";
+    let site = asking().log(line).start();
+    assert_eq!(site.get("/late", "").status, 200);
+    assert_eq!(site.logged(1), "SLOW,ODD,LATE noted 2 kept");
+    assert!(site.proxy.stderr().contains("asks: late noted kept"), "it reads what it noted");
+}
+
+#[test]
 fn nothing_is_flagged_where_nobody_does() {
     let site = site::with([]).log("<%CUSTOM_FLAGS%>").start();
     assert_eq!(site.get("/", "").status, 200);

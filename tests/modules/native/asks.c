@@ -343,6 +343,20 @@ int ON(http_filter_response_headers)(pr_stream stream, const void *own, bool end
   return PR_HEAD_CONTINUE;
 }
 
+/* What is noted before the record is made, and read back. */
+static void note_late(pr_stream stream) {
+  pr_bytes noted = bytes("none"), state = bytes("none");
+  CALL(http_set_dynamic_metadata_string)(stream, bytes("late"), bytes("text"), bytes("noted"));
+  CALL(http_set_dynamic_metadata_number)(stream, bytes("late"), bytes("number"), 2);
+  CALL(http_set_filter_state_bytes)(stream, bytes("late.state"), bytes("kept"));
+  CALL(http_add_custom_flag)(stream, bytes("LATE"));
+  CALL(http_get_metadata_string)(stream, 0, bytes("late"), bytes("text"), &noted);
+  CALL(http_get_filter_state_bytes)(stream, bytes("late.state"), &state);
+  char text[64];
+  snprintf(text, sizeof text, "asks: late %.*s %.*s", (int)noted.length, noted.start, (int)state.length, state.start);
+  CALL(log)(PR_LOG_CRITICAL, bytes(text));
+}
+
 void ON(http_filter_stream_complete)(pr_stream stream, const void *own) {
   char text[256];
   pr_bytes secret = bytes("none"), method = bytes("none"), path = bytes("none"), status = bytes("none");
@@ -362,6 +376,9 @@ void ON(http_filter_stream_complete)(pr_stream stream, const void *own) {
            CALL(http_get_filter_state_object)(stream, bytes("first")) == &things[0], began, (int)method.length,
            method.start, (int)path.length, path.start, (int)status.length, status.start);
   CALL(log)(PR_LOG_CRITICAL, bytes(text));
+  if (path.length == 5 && memcmp(path.start, "/late", 5) == 0) {
+    note_late(stream);
+  }
 }
 
 /* Envoy wants these to be there, too. */

@@ -10,7 +10,7 @@
 
 use std::rc::Rc;
 
-use postrider_filter_api::{Action, Body, Ended, Filter, Flow, Hooks, LocalReply, State, Stream};
+use postrider_filter_api::{Action, Body, Closing, Filter, Flow, Hooks, LocalReply, State, Stream, StreamInfo};
 use postrider_http::ResponseHead;
 
 use crate::abi::{Buffer, body, head};
@@ -400,13 +400,18 @@ impl Filter for Hosted {
         self.on_answer(stream, |stream| self.on_flow(Side::Response, state, stream))
     }
 
-    fn on_ended(&self, state: &mut State, ended: &Ended<'_>) {
-        let State::Any(boxed) = std::mem::take(state) else { return };
-        let Ok(instance) = boxed.downcast::<Instance>() else { return };
+    fn on_closing(&self, state: &mut State, closing: &mut Closing<'_>) {
+        let State::Any(boxed) = state else { return };
+        let Some(instance) = boxed.downcast_ref::<Instance>() else { return };
         if let Some(complete) = self.place.config.entries.stream_complete.filter(|_| !instance.own().is_null()) {
             // SAFETY: the function of a loaded module, as the interface says.
-            instance.enter_last(ended, |handle, own| unsafe { complete(handle, own) });
+            instance.enter_last(closing, |handle, own| unsafe { complete(handle, own) });
         }
+    }
+
+    fn on_complete(&self, state: &mut State, _: &StreamInfo) {
+        // The module's own state goes with it.
+        *state = State::Empty;
     }
 }
 

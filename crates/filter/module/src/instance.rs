@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_filter_api::{Answer, CallFailure, CallHandle, CallStream, Ended, Heard, LocalReply, Stream, StreamInfo};
+use postrider_filter_api::{
+    Answer, CallFailure, CallHandle, CallStream, Closing, Ended, Heard, LocalReply, Stream, StreamInfo,
+};
 use postrider_http::ResponseHead;
 use postrider_model::Metadata;
 
@@ -40,7 +42,7 @@ pub(crate) struct Instance {
     /// What is known of the stream, while a hook or the last call runs.
     info: Cell<*const StreamInfo>,
     /// What is left of the messages, while the last call runs.
-    ended: Cell<*const Ended<'static>>,
+    closing: Cell<*mut Closing<'static>>,
     pub(crate) request: Course,
     pub(crate) response: Course,
     /// An answer that the module gave and that was not taken up yet.
@@ -180,7 +182,7 @@ impl Instance {
             own: Cell::new(ptr::null()),
             stream: Cell::new(ptr::null_mut()),
             info: Cell::new(ptr::null()),
-            ended: Cell::new(ptr::null()),
+            closing: Cell::new(ptr::null_mut()),
             request: Course::default(),
             response: Course::default(),
             reply: RefCell::new(None),
@@ -239,18 +241,22 @@ impl Instance {
         answer
     }
 
-    /// The last call into the module, which may look at the messages.
-    pub(crate) fn enter_last(&self, ended: &Ended<'_>, hook: impl FnOnce(StreamRef, Own)) {
+    /// The last call into the module, which may look at the messages and note something.
+    pub(crate) fn enter_last(&self, closing: &mut Closing<'_>, hook: impl FnOnce(StreamRef, Own)) {
+        self.forget_texts();
+        self.info.set(ptr::from_ref(&*closing.info));
         // The lifetime is put off: nobody reads the pointer when this function has ended.
-        self.ended.set(ptr::from_ref(ended).cast());
-        self.enter_without(Some(ended.info), hook);
-        self.ended.set(ptr::null());
+        self.closing.set(ptr::from_mut(closing).cast());
+        hook(self.handle(), self.own.get());
+        self.closing.set(ptr::null_mut());
+        self.info.set(ptr::null());
     }
 
     /// What is left of the messages; `None` but in the last call.
-    pub(crate) fn ended(&self) -> Option<&Ended<'_>> {
-        // SAFETY: set for the time of that call only, in which what it points to is there and only read.
-        unsafe { self.ended.get().as_ref() }
+    pub(crate) fn ended(&self) -> Option<Ended<'_>> {
+        // SAFETY: set for the time of that call only, in which what it points to is there; nothing keeps the answer beyond one
+        // function.
+        unsafe { self.closing.get().as_ref() }.map(Closing::as_ended)
     }
 
     fn handle(&self) -> StreamRef {
@@ -299,6 +305,21 @@ impl Instance {
     pub(crate) unsafe fn stream(&self) -> Option<&mut Stream<'static>> {
         // SAFETY: set for the time of a hook only, which holds the one borrow of the stream and does not use it meanwhile.
         unsafe { self.stream.get().as_mut() }
+    }
+
+    /// What is known of the stream, to note more; `None` outside hooks and the last call.
+    ///
+    /// # Safety
+    /// As for [`Instance::stream`].
+    #[allow(clippy::mut_from_ref, reason = "as above")]
+    pub(crate) unsafe fn notes(&self) -> Option<&mut StreamInfo> {
+        // SAFETY: as promised; the last call holds the one borrow of what it is lent, too.
+        unsafe {
+            match self.stream() {
+                Some(stream) => Some(&mut *stream.info),
+                None => self.closing.get().as_mut().map(|closing| &mut *closing.info),
+            }
+        }
     }
 
     /// How others reach this stream.

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use postrider_filter_api::{StateRules, Stream};
+use postrider_filter_api::{StateRules, Stream, StreamInfo};
 use postrider_model::{Metadata, Value};
 
 use super::{instance, notes, put};
@@ -17,18 +17,18 @@ const CLUSTER: c_int = 2;
 const HOST: c_int = 3;
 const LOCALITY: c_int = 4;
 
-unsafe fn stream<'a>(handle: StreamRef) -> Option<&'a mut Stream<'static>> {
+unsafe fn notes_of<'a>(handle: StreamRef) -> Option<&'a mut StreamInfo> {
     // SAFETY: the caller is a module that follows the interface and runs no other function of this one's meanwhile.
-    unsafe { instance(handle).and_then(|instance| instance.stream()) }
+    unsafe { instance(handle).and_then(|instance| instance.notes()) }
 }
 
 unsafe fn name<'a>(text: Buffer) -> &'a str {
-    // SAFETY: as in `stream`. What is no text names nothing.
+    // SAFETY: as in `notes_of`. What is no text names nothing.
     std::str::from_utf8(unsafe { text.bytes() }).unwrap_or_default()
 }
 
 unsafe fn found<'a>(handle: StreamRef, from: c_int) -> Option<&'a Metadata> {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     source(unsafe { instance(handle) }?, from)
 }
 
@@ -66,15 +66,15 @@ fn around(stream: &Stream<'_>, source: c_int) -> Option<Arc<Metadata>> {
 }
 
 unsafe fn value<'a>(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer) -> Option<&'a Value> {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { found(handle, from)?.get(name(namespace), name(key)) }
 }
 
 unsafe fn note(handle: StreamRef, namespace: Buffer, key: Buffer, value: Value) {
-    // SAFETY: as in `stream`.
-    let (stream, namespace, key) = unsafe { (stream(handle), name(namespace), name(key)) };
-    if let Some(stream) = stream {
-        stream.info.metadata.set(namespace, key, value);
+    // SAFETY: as in `notes_of`.
+    let (notes, namespace, key) = unsafe { (notes_of(handle), name(namespace), name(key)) };
+    if let Some(notes) = notes {
+        notes.metadata.set(namespace, key, value);
     }
 }
 
@@ -83,28 +83,28 @@ fn text_of(bytes: &[u8]) -> Value {
 }
 
 pub(super) unsafe fn set_number(handle: StreamRef, namespace: Buffer, key: Buffer, number: f64) {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { note(handle, namespace, key, Value::Number(number)) };
 }
 
 pub(super) unsafe fn set_text(handle: StreamRef, namespace: Buffer, key: Buffer, text: Buffer) {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { note(handle, namespace, key, text_of(text.bytes())) };
 }
 
 /// Several texts of a namespace, each a name with a value.
 pub(super) unsafe fn set_texts(handle: StreamRef, namespace: Buffer, entries: *const Header, count: usize) {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     for entry in unsafe { items(entries, count) } {
-        // SAFETY: as in `stream`.
+        // SAFETY: as in `notes_of`.
         let (key, text) = unsafe { entry.parts() };
-        // SAFETY: as in `stream`.
+        // SAFETY: as in `notes_of`.
         unsafe { note(handle, namespace, Buffer::of(key), text_of(text)) };
     }
 }
 
 pub(super) unsafe fn set_bool(handle: StreamRef, namespace: Buffer, key: Buffer, truth: bool) {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { note(handle, namespace, key, Value::Bool(truth)) };
 }
 
@@ -131,27 +131,27 @@ pub(super) fn as_bool(value: &Value) -> Option<bool> {
 }
 
 unsafe fn answer<T>(found: Option<T>, out: *mut T) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     found.map(|found| unsafe { put(out, found) }).is_some()
 }
 
 pub(super) unsafe fn number(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer, out: *mut f64) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { answer(value(handle, from, namespace, key).and_then(as_number), out) }
 }
 
 pub(super) unsafe fn text(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer, out: *mut Buffer) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { answer(value(handle, from, namespace, key).and_then(as_text), out) }
 }
 
 pub(super) unsafe fn truth(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer, out: *mut bool) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { answer(value(handle, from, namespace, key).and_then(as_bool), out) }
 }
 
 unsafe fn entries<'a>(handle: StreamRef, from: c_int, namespace: Buffer) -> Option<&'a [(String, Value)]> {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     match unsafe { found(handle, from)?.namespace(name(namespace)) }? {
         Value::Map(entries) => Some(entries),
         _ => None,
@@ -159,12 +159,12 @@ unsafe fn entries<'a>(handle: StreamRef, from: c_int, namespace: Buffer) -> Opti
 }
 
 pub(super) unsafe fn key_count(handle: StreamRef, from: c_int, namespace: Buffer) -> usize {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { entries(handle, from, namespace) }.map_or(0, <[_]>::len)
 }
 
 pub(super) unsafe fn keys(handle: StreamRef, from: c_int, namespace: Buffer, out: *mut Buffer) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     let Some(entries) = (unsafe { entries(handle, from, namespace) }) else { return false };
     for (at, (key, _)) in entries.iter().enumerate() {
         // SAFETY: the module has room for as many as `key_count` says.
@@ -174,12 +174,12 @@ pub(super) unsafe fn keys(handle: StreamRef, from: c_int, namespace: Buffer, out
 }
 
 pub(super) unsafe fn namespace_count(handle: StreamRef, from: c_int) -> usize {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { found(handle, from) }.map_or(0, |source| source.iter().count())
 }
 
 pub(super) unsafe fn namespaces(handle: StreamRef, from: c_int, out: *mut Buffer) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     let Some(source) = (unsafe { found(handle, from) }) else { return false };
     for (at, (namespace, _)) in source.iter().enumerate() {
         // SAFETY: the module has room for as many as `namespace_count` says.
@@ -190,36 +190,36 @@ pub(super) unsafe fn namespaces(handle: StreamRef, from: c_int, out: *mut Buffer
 
 /// Appends to a list, which is made where there is nothing; `false` where there is something else.
 unsafe fn append(handle: StreamRef, namespace: Buffer, key: Buffer, item: Value) -> bool {
-    // SAFETY: as in `stream`.
-    let (stream, namespace, key) = unsafe { (stream(handle), name(namespace), name(key)) };
-    let Some(stream) = stream else { return false };
-    let mut list = match stream.info.metadata.get(namespace, key) {
+    // SAFETY: as in `notes_of`.
+    let (notes, namespace, key) = unsafe { (notes_of(handle), name(namespace), name(key)) };
+    let Some(notes) = notes else { return false };
+    let mut list = match notes.metadata.get(namespace, key) {
         None => Vec::new(),
         Some(Value::List(items)) => items.clone(),
         Some(_) => return false,
     };
     list.push(item);
-    stream.info.metadata.set(namespace, key, Value::List(list));
+    notes.metadata.set(namespace, key, Value::List(list));
     true
 }
 
 pub(super) unsafe fn add_number(handle: StreamRef, namespace: Buffer, key: Buffer, number: f64) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { append(handle, namespace, key, Value::Number(number)) }
 }
 
 pub(super) unsafe fn add_text(handle: StreamRef, namespace: Buffer, key: Buffer, text: Buffer) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { append(handle, namespace, key, text_of(text.bytes())) }
 }
 
 pub(super) unsafe fn add_bool(handle: StreamRef, namespace: Buffer, key: Buffer, truth: bool) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { append(handle, namespace, key, Value::Bool(truth)) }
 }
 
 unsafe fn list<'a>(handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer) -> Option<&'a [Value]> {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     match unsafe { value(handle, from, namespace, key) }? {
         Value::List(items) => Some(items),
         _ => None,
@@ -233,7 +233,7 @@ pub(super) unsafe fn list_size(
     key: Buffer,
     out: *mut usize,
 ) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { answer(list(handle, from, namespace, key).map(<[_]>::len), out) }
 }
 
@@ -242,7 +242,7 @@ macro_rules! items_of_lists {
         pub(super) unsafe fn $function(
             handle: StreamRef, from: c_int, namespace: Buffer, key: Buffer, index: usize, out: *mut $kind,
         ) -> bool {
-            // SAFETY: as in `stream`.
+            // SAFETY: as in `notes_of`.
             unsafe { answer(list(handle, from, namespace, key).and_then(|items| $as(items.get(index)?)), out) }
         }
     )*};
@@ -256,20 +256,20 @@ items_of_lists! {
 
 /// Puts bytes into the filter state, for as long as the filters of the request.
 pub(super) unsafe fn set_state(handle: StreamRef, key: Buffer, value: Buffer) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     let (instance, key, value) = unsafe { (instance(handle), name(key), value.bytes()) };
     instance.is_some_and(|instance| notes::set_state(instance, key, value, StateRules::default()))
 }
 
 pub(super) unsafe fn state(handle: StreamRef, key: Buffer, out: *mut Buffer) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     let (info, key) = unsafe { (instance(handle).and_then(|instance| instance.info()), name(key)) };
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     unsafe { answer(info.and_then(|info| notes::state(info, key)), out) }
 }
 
 pub(super) unsafe fn has_state(handle: StreamRef, key: Buffer) -> bool {
-    // SAFETY: as in `stream`.
+    // SAFETY: as in `notes_of`.
     let (info, key) = unsafe { (instance(handle).and_then(|instance| instance.info()), name(key)) };
     info.is_some_and(|info| {
         info.filter_state.iter().any(|(known, _)| known == key) || notes::object(info, key).is_some()

@@ -37,8 +37,8 @@ about! {
 
     envoy_dynamic_module_callback_http_add_custom_flag(flag: Buffer) -> ()
         = |instance, flag| {
-            if let (Some(stream), Ok(flag)) = (instance.stream(), std::str::from_utf8(flag.bytes())) {
-                stream.info.add_custom_flag(flag);
+            if let (Some(notes), Ok(flag)) = (instance.notes(), std::str::from_utf8(flag.bytes())) {
+                notes.add_custom_flag(flag);
             }
         };
 
@@ -69,16 +69,16 @@ about! {
     envoy_dynamic_module_callback_http_set_filter_state_typed(key: Buffer, value: Buffer) -> bool
         = |instance, key, value| {
             let key = name(key);
-            let (Some(stream), Some(kind)) = (instance.stream(), ObjectKind::of(key)) else { return false };
-            make_state(stream.info, key, kind, value.bytes())
+            let (Some(notes), Some(kind)) = (instance.notes(), ObjectKind::of(key)) else { return false };
+            make_state(notes, key, kind, value.bytes())
         };
     envoy_dynamic_module_callback_http_get_filter_state_typed(key: Buffer, out: *mut Buffer) -> bool
         = |instance, key, out| give(out, instance.info().and_then(|info| serialised(info, name(key))));
     envoy_dynamic_module_callback_http_set_filter_state_object(key: Buffer, object: *mut c_void, destroy: Option<Destroy>, span: c_int) -> bool
         = |instance, key, object, destroy, span| {
             let object = Object { key: name(key).to_owned(), object, destroy, _config: instance.config().clone() };
-            match (instance.stream(), span_of(span)) {
-                (Some(stream), Some(span)) => set_object(stream.info, span, object),
+            match (instance.notes(), span_of(span)) {
+                (Some(notes), Some(span)) => set_object(notes, span, object),
                 _ => false,
             }
         };
@@ -114,18 +114,18 @@ fn connection(instance: &Instance) -> Option<u64> {
 /// Sets the values of a namespace, which is there from now on. What is no `Struct` changes nothing.
 fn set_struct(instance: &Instance, namespace: &str, message: &[u8]) {
     // SAFETY: no other function of this module's runs.
-    let stream = unsafe { instance.stream() };
-    if let (Some(stream), Some(values)) = (stream, wire::fields(message)) {
-        stream.info.metadata.merge(namespace, &values);
+    let notes = unsafe { instance.notes() };
+    if let (Some(notes), Some(values)) = (notes, wire::fields(message)) {
+        notes.metadata.merge(namespace, &values);
     }
 }
 
 /// Sets the message of a namespace. What is no `Any` changes nothing.
 fn set_message(instance: &Instance, namespace: &str, any: &[u8]) {
     // SAFETY: no other function of this module's runs.
-    let stream = unsafe { instance.stream() };
-    let (Some(stream), Some((kind, value))) = (stream, wire::any(any)) else { return };
-    stream.info.metadata.set_typed(namespace, Packed { kind: kind.into(), bytes: value.into() });
+    let notes = unsafe { instance.notes() };
+    let (Some(notes), Some((kind, value))) = (notes, wire::any(any)) else { return };
+    notes.metadata.set_typed(namespace, Packed { kind: kind.into(), bytes: value.into() });
 }
 
 /// Nothing here stays longer than with the client's connection.
@@ -136,9 +136,9 @@ fn span_of(number: c_int) -> Option<LifeSpan> {
 /// Puts bytes into the filter state. That something else stays there is told in the log, as in Envoy.
 pub(super) fn set_state(instance: &Instance, key: &str, value: &[u8], rules: StateRules) -> bool {
     // SAFETY: no other function of this module's runs.
-    let Some(stream) = (unsafe { instance.stream() }) else { return false };
-    match stream.info.set_bytes(key, value, rules) {
-        Ok(()) => drop(taken(stream.info, key)),
+    let Some(notes) = (unsafe { instance.notes() }) else { return false };
+    match notes.set_bytes(key, value, rules) {
+        Ok(()) => drop(taken(notes, key)),
         Err(why) => stays(key, why),
     }
     true
