@@ -1,10 +1,11 @@
 //! HTNN's plugins, each by all the ways that a request can take through it.
 
 use postrider_tests::envoy;
-use postrider_tests::golang::{filter, per_route};
+use postrider_tests::golang::{filter, gateway, per_route};
 use postrider_tests::htnn::{HOMES, ask, consumers, plugins, site, with};
 use postrider_tests::kit::config::file_access_log;
-use postrider_tests::kit::{Origin, RawClient, Response, TempDir, net, wait_until};
+use postrider_tests::kit::proxy::accepted;
+use postrider_tests::kit::{Origin, Proxy, RawClient, Response, TempDir, net, wait_until};
 use postrider_tests::plugins::typed;
 use serde_json::{Value, json};
 
@@ -379,4 +380,59 @@ fn a_plugin_whose_configuration_is_wrong_answers_with_500_and_others_are_passed_
             ],
         );
     }
+}
+
+#[test]
+fn a_client_that_leaves_is_logged_without_an_answer() {
+    if envoy() {
+        return;
+    }
+    let rule = json!({"resource": "shop", "threshold": 5, "statIntervalInMs": 600_000});
+    let all = plugins(&[
+        ("debugMode", json!({"slowLog": {"threshold": "0.000001s"}})),
+        ("sentinel", json!({"resource": {"key": "x-resource"}, "flow": {"rules": [rule]}})),
+    ]);
+    for home in HOMES {
+        let site = site(home, &[filter("htnn", "fm", &all)], Origin::silent(), json!({}));
+        let mut client = RawClient::connect(site.proxy.address("http"));
+        client.send("GET /left HTTP/1.1\r\nhost: test\r\nx-resource: shop\r\n\r\n");
+        site.origin.wait_connections(1);
+        client.reset();
+        let mut report = String::new();
+        wait_until("the report", || {
+            let log = site.proxy.stderr();
+            let found = log.split_once("slow log report: ").and_then(|(_, found)| found.split_once('\n'));
+            found.map(|(line, _)| report = line.to_owned()).is_some()
+        });
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["request"]["headers"][":path"], json!(["/left"]), "{home}: {report}");
+        assert_eq!(report["response"], json!({}), "{home}: {report}");
+        let mut next = RawClient::connect(site.proxy.address("http"));
+        next.send("GET /next HTTP/1.1\r\nhost: test\r\nx-resource: shop\r\n\r\n");
+        site.origin.wait_connections(2);
+    }
+}
+
+#[test]
+fn a_dynamic_configuration_that_is_wrong_is_refused_and_the_last_one_stays() {
+    if envoy() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let of = |dynamic: Value| {
+        let demo = plugins(&[("demo", json!({"hostName": "x-demo"}))]);
+        gateway(&[filter("htnn", "dc", &dynamic), filter("htnn", "fm", &demo)], &origin, json!({}))
+    };
+    let key = |key: Value| json!({"name": "demo", "config": {"key": key}});
+    let mut proxy = Proxy::start(&of(key(json!("one"))));
+    for wrong in [key(json!("")), key(json!(1)), json!({"name": "demo"}), json!({"config": {"key": "two"}})] {
+        let verdict = proxy.reload(of(wrong.clone()).to_yaml());
+        assert!(!accepted(&verdict), "{wrong}: {verdict}");
+        assert!(verdict.to_string().contains("the Go plugin `dc` refuses this configuration"), "{wrong}: {verdict}");
+        assert_eq!(proxy.get("/").headers.values("demokey"), ["one"], "{wrong}");
+    }
+    // One that nobody knows is passed by, as one of a plugin is.
+    assert!(accepted(&proxy.reload(of(json!({"name": "nobodyKnowsIt", "config": {}})).to_yaml())));
+    assert!(accepted(&proxy.reload(of(key(json!("two"))).to_yaml())));
+    wait_until("the next one", || proxy.get("/").headers.values("demokey") == ["two"]);
 }

@@ -213,6 +213,28 @@ fn what_is_noted_when_a_stream_is_complete_is_in_its_record() {
 }
 
 #[test]
+fn all_filters_hear_of_the_end_and_log_it_before_any_is_destroyed() {
+    if envoy() {
+        return;
+    }
+    let fields = |name: &str| {
+        let says = |what: &str| json!([{"op": "log", "value": format!("script: {what} {name}")}]);
+        json!({"complete": says("complete"), "log": says("logged"), "destroy": []})
+    };
+    let chain = [filter("sdk38", "script", &fields("one")), filter("sdk33", "script", &fields("two"))];
+    let site = site(&chain, Origin::echo("a"), json!({}));
+    assert_eq!(site.proxy.get("/").status, 200);
+    let told = || {
+        let text = site.proxy.stderr();
+        let told = text.lines().filter_map(|line| line.split_once("script: ").map(|(_, told)| told.to_owned()));
+        told.filter(|told| !told.starts_with("log /")).collect::<Vec<_>>()
+    };
+    wait_until("both ends", || told().len() == 6);
+    let wanted = ["complete one", "complete two", "logged one", "logged two", "destroyed 0", "destroyed 0"];
+    assert_eq!(told(), wanted);
+}
+
+#[test]
 fn what_a_goroutine_notes_when_its_message_has_gone_on_is_in_the_record() {
     if envoy() {
         return;

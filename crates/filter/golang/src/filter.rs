@@ -287,6 +287,5 @@ impl Filter for GoFilter {
                 self.plugin.succeed();
             }
         }
-        *state = State::Empty;
     }
 }

@@ -250,7 +250,7 @@ impl Session {
         }
     }
 
-    /// The stream is over.
+    /// The stream is over. It is destroyed with this session, when all filters have logged it.
     pub(crate) fn end(&mut self, ended: &Ended<'_>) {
         self.answer_last(ended);
         if self.plugin.recipe.watches_end() && !self.failed {
@@ -259,7 +259,6 @@ impl Session {
                 Home::Apart(_) => self.log_apart(LOG_AT_END, ended),
             }
         }
-        self.destroy();
     }
 
     /// The stream is logged while it goes on.

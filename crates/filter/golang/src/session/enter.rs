@@ -182,6 +182,7 @@ impl Session {
         // SAFETY: the stream is the library's, and not destroyed; the fields are announced as they are.
         unsafe { library.entries.log(self.request.as_ptr(), LOG_AT_END, &ends) };
         request.go.is_processing_log.store(0, Ordering::Release);
+        request.lock().view = View::None;
     }
 
     /// The same of one that is logged in another process, be it over or not.
