@@ -1,6 +1,7 @@
 //! From a route to an origin: clusters, weights, load balancing, and what the
 //! client is told when no origin can be reached.
 
+use postrider_tests::kit::config::{extension, router};
 use postrider_tests::kit::{Config, Gate, Origin, Proxy, RawClient, net, wait_until};
 use postrider_tests::{ask, get};
 use serde_json::json;
@@ -121,6 +122,53 @@ fn a_missing_cluster_is_503_or_what_the_route_says() {
     assert_eq!((response.status, response.text()), (503, ""));
     assert_eq!(proxy.get("/404").status, 404);
     assert_eq!(ask(&proxy, "GET", "test", "/header", "x-cluster: none\r\n").status, 503);
+}
+
+#[test]
+fn where_a_request_says_that_it_goes_is_settled_before_filters_change_it() {
+    let [blue, red] = [Origin::echo("blue"), Origin::echo("red")];
+    let value =
+        json!({"header": {"key": "x-to", "value": "%REQ(x-then)%"}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"});
+    let changes = extension(
+        "changes",
+        "filters.http.header_mutation.v3.HeaderMutation",
+        json!({"mutations": {"request_mutations": [{"append": value}]}}),
+    );
+    let to = |cluster: &str| json!({"action": extension("to", "router.cluster_specifiers.matcher.v3.ClusterAction", json!({"cluster": cluster}))});
+    let input = json!({"name": "input", "typed_config": {
+        "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput", "header_name": "x-to",
+    }});
+    let is_red = json!({"single_predicate": {"input": input, "value_match": {"exact": "red"}}});
+    let matchers = json!([{"predicate": is_red, "on_match": to("red")}]);
+    let chooser = extension(
+        "chooser",
+        "router.cluster_specifiers.matcher.v3.MatcherClusterSpecifier",
+        json!({"cluster_matcher": {"matcher_list": {"matchers": matchers}, "on_no_match": to("blue")}}),
+    );
+    let config = Config::new()
+        .http(json!({
+            "http_filters": [changes, router()],
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                {"match": {"path": "/header"}, "route": {"cluster_header": "x-to"}},
+                {"match": {"path": "/drawn"}, "route": {"weighted_clusters": {"clusters": [
+                    {"cluster_header": "x-to", "weight": 1},
+                ]}}},
+                {"match": {"path": "/asked"}, "route": {"inline_cluster_specifier_plugin": {"extension": chooser}}},
+            ]}]},
+        }))
+        .cluster("blue", &[blue.address])
+        .cluster("red", &[red.address]);
+    let proxy = Proxy::start(&config);
+    for path in ["/header", "/drawn", "/asked"] {
+        for (first, then) in [("blue", "red"), ("red", "blue")] {
+            let answer = ask(&proxy, "GET", "test", path, &format!("x-to: {first}\r\nx-then: {then}\r\n"));
+            assert_eq!((answer.status, answer.header("x-origin")), (200, first), "{path}");
+            assert!(answer.text().contains(&format!("x-to: {then}\r\n")), "{path}: the change goes on");
+        }
+        let late = ask(&proxy, "GET", "test", path, "x-then: red\r\n");
+        let wanted = if path == "/asked" { (200, "blue") } else { (503, "") };
+        assert_eq!((late.status, late.header("x-origin")), wanted, "{path}");
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //!
 //! Real Envoy's pip build runs no Go code, so what is right here is what the SDK's own code expects.
 
-use postrider_tests::golang::{library, specifier};
+use postrider_tests::golang::{filter, library, specifier};
+use postrider_tests::kit::config::router;
 use postrider_tests::kit::proxy::{accepted, run};
 use postrider_tests::kit::{Config, Origin, Proxy, Response, TempDir, wait_until};
 use postrider_tests::{envoy, refusal};
@@ -55,6 +56,34 @@ fn a_request_goes_where_its_headers_send_it() {
         assert_eq!(chosen(&proxy, "x-to: r\r\nx-to: b\r\n"), "red", "the first value counts");
         assert_eq!(chosen(&proxy, ""), "default");
         assert_eq!(chosen(&proxy, "x-do: nothing\r\n"), "default");
+    }
+}
+
+#[test]
+fn it_is_asked_with_the_route_and_again_when_a_filter_has_that_looked_up_again() {
+    if envoy() {
+        return;
+    }
+    let origins = Origins::new(&["default", "blue", "red"]);
+    for (again, cluster) in [(false, "blue"), (true, "red")] {
+        let mut does = vec![
+            json!({"op": "info", "key": "cluster", "to": "x-before"}),
+            json!({"op": "set", "key": "x-to", "value": "r"}),
+        ];
+        if again {
+            does.push(json!({"op": "clear_route"}));
+        }
+        let changes = filter("sdk38", "script", &json!({"decode_headers": does}));
+        let specifier = specifier("specifier38", NAME, &json!({"b": "blue", "r": "red"}));
+        let route = json!({"match": {"prefix": "/"}, "route": {"inline_cluster_specifier_plugin": specifier}});
+        let config = origins.with(Config::new().http(json!({
+            "http_filters": [changes, router()],
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        })));
+        let proxy = Proxy::start(&config);
+        let answer = ask(&proxy, "/", "x-to: b\r\n");
+        assert_eq!(answer.header("x-origin"), cluster);
+        assert!(answer.text().contains("x-before: blue,true\r\n"), "filters know it: {}", answer.text());
     }
 }
 

@@ -271,11 +271,14 @@ impl Stream<'_> {
 
     /// The name of the cluster that the request goes to as things are; `None` where that is not known yet.
     pub fn cluster(&self) -> Option<Cow<'_, str>> {
+        let settled = || self.info.upstream_cluster.as_deref().map(Cow::Borrowed);
         match &self.route?.target {
-            RouteTarget::Unknown => None,
+            RouteTarget::Unknown => settled(),
             RouteTarget::Cluster(name) => Some(Cow::Borrowed(name)),
             RouteTarget::Weighted(names) => Some(Cow::Borrowed(names.get(self.weighted?)?)),
-            RouteTarget::Header(name) => Some(String::from_utf8_lossy(self.request.fields.get_name(name.as_bytes())?)),
+            RouteTarget::Header(name) => {
+                settled().or_else(|| Some(String::from_utf8_lossy(self.request.fields.get_name(name.as_bytes())?)))
+            }
         }
     }
 }

@@ -158,6 +158,7 @@ impl Exchange {
         self.info.route_name = None;
         self.info.virtual_host = None;
         self.info.routeless_host = None;
+        self.info.upstream_cluster = None;
         self.weighted = None;
         let mut chain = self.choose_route(&routes, connection, http);
         if !routes.plan.upgrades.is_empty() {
@@ -191,18 +192,25 @@ impl Exchange {
                 self.info.virtual_host = Some(names.virtual_host.clone());
             }
             chain = plan.filters;
-            if let Action::Forward(forward) = &routes.plan.table.route(route).action
-                && let Target::Weighted(clusters) = &forward.target
-            {
-                let ticket = match &forward.lot {
-                    Lot::Random => None,
-                    Lot::Header(name) => ticket(&self.request, name),
-                    Lot::Hash => self.hash_alone(&forward.hash_policies),
-                };
-                self.ticket = ticket.unwrap_or_else(|| worker.random.next());
-                self.weighted = draw(clusters, self.ticket);
-                let own = self.weighted.and_then(|index| plan.weighted_filters.get(index));
-                chain = own.copied().unwrap_or(chain);
+            if let Action::Forward(forward) = &routes.plan.table.route(route).action {
+                match &forward.target {
+                    Target::Cluster(_) => {}
+                    Target::Weighted(clusters) => {
+                        let ticket = match &forward.lot {
+                            Lot::Random => None,
+                            Lot::Header(name) => ticket(&self.request, name),
+                            Lot::Hash => self.hash_alone(&forward.hash_policies),
+                        };
+                        self.ticket = ticket.unwrap_or_else(|| worker.random.next());
+                        self.weighted = draw(clusters, self.ticket);
+                        let own = self.weighted.and_then(|index| plan.weighted_filters.get(index));
+                        chain = own.copied().unwrap_or(chain);
+                        if self.names_cluster(forward) {
+                            self.settle_cluster(connection, routes, route, forward);
+                        }
+                    }
+                    Target::Header(_) | Target::Plugin(_) => self.settle_cluster(connection, routes, route, forward),
+                }
             }
         } else {
             self.note_routeless_host(routes);
@@ -359,7 +367,11 @@ impl Exchange {
             self.terminates = true;
             self.pooling = Pooling::Fresh;
         }
-        let cluster = self.find_cluster(connection, &routes, route, forward);
+        let cluster = match &forward.target {
+            Target::Cluster(name) => routes.cluster(route, name, &connection.worker),
+            _ if self.names_cluster(forward) => self.settled_cluster(&connection.worker),
+            _ => self.find_cluster(connection, &routes, route, forward),
+        };
         let Some(cluster) = cluster else {
             http.stats.inc(stat::NO_CLUSTER);
             self.fail(Flags::NO_CLUSTER_FOUND, "");
@@ -399,7 +411,35 @@ impl Exchange {
         true
     }
 
-    /// The cluster that the request's route leads to.
+    /// Whether the request says by itself where it goes, or code is asked about it.
+    #[inline(always)]
+    fn names_cluster(&self, forward: &Forward) -> bool {
+        match &forward.target {
+            Target::Cluster(_) => false,
+            Target::Weighted(clusters) => {
+                self.weighted.and_then(|index| clusters.get(index)).is_some_and(|drawn| drawn.header.is_some())
+            }
+            Target::Header(_) | Target::Plugin(_) => true,
+        }
+    }
+
+    /// As in Envoy, that is settled with the route: what filters change about the request counts when they have the route
+    /// looked up again.
+    #[cold]
+    #[inline(never)]
+    fn settle_cluster(&mut self, connection: &Connection, routes: &Routes, route: u32, forward: &Forward) {
+        let found = self.find_cluster(connection, routes, route, forward);
+        self.info.upstream_cluster = found.map(|cluster| cluster.name.clone());
+    }
+
+    /// What came of it.
+    #[cold]
+    #[inline(never)]
+    fn settled_cluster(&self, worker: &Worker) -> Option<Rc<Cluster>> {
+        worker.cluster(self.info.upstream_cluster.as_deref()?)
+    }
+
+    /// The cluster that the request's route leads to, as the request is now.
     #[inline(always)]
     pub(super) fn find_cluster(
         &self,
@@ -438,8 +478,8 @@ impl Exchange {
     pub(super) fn name_cluster(&mut self, connection: &Connection) {
         let (Some(routes), Some(route), None) = (&self.routes, self.route, &self.info.upstream_cluster) else { return };
         let Action::Forward(forward) = &routes.plan.table.route(route).action else { return };
-        // A plugin that chooses is asked once, when there is something to choose for.
-        if !matches!(forward.target, Target::Plugin(_)) {
+        // Where the request says it, it is settled.
+        if !self.names_cluster(forward) {
             let found = self.find_cluster(connection, routes, route, forward);
             self.info.upstream_cluster = found.map(|cluster| cluster.name.clone());
         }
