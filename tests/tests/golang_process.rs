@@ -251,7 +251,7 @@ fn a_process_that_is_stuck_is_ended_and_its_requests_answered_by_the_policy() {
     let site = site(&[apart("sdk38", &json!({}), budget)], echo(), json!({}));
     assert_eq!(site.proxy.get("/").status, 200);
     let [process] = site.proxy.children()[..] else { panic!("one process") };
-    postrider_tests::kit::process::signal(process, "STOP");
+    postrider_tests::kit::process::stop(process);
     assert_eq!(site.proxy.get("/").status, 503);
     wait_until("another process", || site.proxy.get("/").status == 200);
 }

@@ -69,6 +69,20 @@ pub fn signal(pid: u32, name: &str) {
     assert!(status.expect("sh").success(), "kill -{name} {pid}");
 }
 
+/// Has the system stop a process of ours, and waits until none of its threads runs any more.
+pub fn stop(pid: u32) {
+    signal(pid, "STOP");
+    // The state follows the name, which is in parentheses and may hold anything.
+    let is_stopped = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    wait_until("the process is stopped", || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+        threads.flatten().all(is_stopped)
+    });
+}
+
 /// What a finished command left behind.
 #[derive(Debug)]
 pub struct Finished {
