@@ -81,6 +81,34 @@ fn code_is_fetched_before_the_start_and_kept() {
 }
 
 #[test]
+fn the_user_that_a_url_names_is_told_to_its_host_and_to_nobody_else() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, shelf, cache) = (Origin::echo("a"), Shelf::start(), TempDir::new());
+    let other = Shelf::start();
+    shelf.answer("/a", format!("HTTP/1.1 302 Found\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", other.url("/b")));
+    other.put("/b", script(1));
+    let mut remote = by_url(&shelf, "/a", &script(1));
+    let secret = |url: String| url.replacen("http://", "http://robot:s%33cret@", 1);
+    remote["url"] = json!(secret(shelf.url("/a")));
+    let mut proxy = start(plugin(remote.clone()), &origin, &cache);
+    assert_eq!(version(&proxy), is(1));
+    let asked = shelf.origin.requests();
+    // robot:s3cret
+    assert_eq!(asked[0].headers.values("authorization"), ["Basic cm9ib3Q6czNjcmV0"]);
+    assert_eq!(asked[0].headers.values("host"), [shelf.origin.address.to_string()]);
+    assert!(other.origin.requests()[0].headers.values("authorization").is_empty());
+    remote["url"] = json!(secret(shelf.url("/none")));
+    remote["sha256"] = json!(sha256(script(2)));
+    let verdict = proxy.reload(config(&[plugin(remote)], everything(), &origin).to_yaml());
+    assert!(!accepted(&verdict), "{verdict}");
+    for told in [verdict.to_string(), proxy.stderr(), proxy.admin_get("/plugins").text().to_owned()] {
+        assert!(!told.contains("cret"), "{told}");
+    }
+}
+
+#[test]
 fn redirects_are_followed_so_far() {
     if !postrider_only() {
         return;

@@ -6,6 +6,7 @@ use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderMap, HeaderName, LOCATION
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 
+use crate::credentials;
 use crate::way::Way;
 
 /// Largest code, as it comes and unpacked: modules have some megabytes.
@@ -54,6 +55,9 @@ pub(crate) async fn file(url: &str, way: &Way) -> Result<Vec<u8>, String> {
 pub(crate) async fn ask(mut question: Question<'_>, way: &Way) -> Result<Answer, String> {
     let mut way = way.clone();
     for _ in 0..=MAX_REDIRECTS {
+        let (url, own) = credentials::of_url(&question.url);
+        question.url = url;
+        question.authorization = question.authorization.or(own);
         let uri: Uri = question.url.parse().map_err(|error| format!("`{}` is no URL: {error}", question.url))?;
         let response = exchange(&question, &uri, &way).await?;
         let target = response.headers().get(LOCATION).filter(|_| is_redirect(response.status()));
@@ -61,10 +65,11 @@ pub(crate) async fn ask(mut question: Question<'_>, way: &Way) -> Result<Answer,
         let target = target.to_str().map_err(|_| "a redirect leads to no URL".to_owned())?;
         let url = resolve(&uri, target)?;
         let next = Way::of_url(&url)?;
+        let shown = credentials::of_url(&url).0;
         if way.is_private() && !next.is_private() && !question.insecure {
-            return Err(format!("a redirect leads from TLS to `{url}`"));
+            return Err(format!("a redirect leads from TLS to `{shown}`"));
         }
-        if url.parse::<Uri>().ok().and_then(|next| next.authority().cloned()) != uri.authority().cloned() {
+        if shown.parse::<Uri>().ok().and_then(|next| next.authority().cloned()) != uri.authority().cloned() {
             question.authorization = None;
         }
         (question.url, way) = (url, next);

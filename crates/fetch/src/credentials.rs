@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_filter_plugin::PullSecret;
+use postrider_filter_plugin::{PullSecret, without_user};
 use serde_json::Value;
 
 /// Largest file that is read.
@@ -28,6 +28,40 @@ pub(crate) fn of(secret: &PullSecret, registry: &str) -> Result<Option<String>, 
         }
         PullSecret::Text(text) => parse(text.as_bytes(), registry).map_err(|error| format!("the pull secret: {error}")),
     }
+}
+
+/// What a URL is without the user that it names, and the value of an `authorization` field for that user.
+pub(crate) fn of_url(url: &str) -> (String, Option<String>) {
+    let (url, user) = without_user(url);
+    let value = user.map(|user| {
+        let mut pair = unescaped(user);
+        if !user.contains(':') {
+            // No password (RFC 7617 section 2).
+            pair.push(b':');
+        }
+        format!("Basic {}", STANDARD.encode(pair))
+    });
+    (url, value)
+}
+
+/// Without the percent signs of RFC 3986 section 2.1; those that begin nothing stay.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, more @ ..] = rest {
+        let digit = |at: usize| more.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = more.get(2..).unwrap_or_default();
+            }
+            _ => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    bytes
 }
 
 /// Whatever is wrong with it is not shown: it holds passwords.
@@ -72,6 +106,22 @@ fn host(key: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_may_name_its_user() {
+        let of = |url: &str| {
+            let (url, value) = of_url(url);
+            let pair = value.map(|value| STANDARD.decode(value.strip_prefix("Basic ").unwrap()).unwrap());
+            (url, pair.map(|pair| String::from_utf8(pair).unwrap()))
+        };
+        let named = |url: &str, pair: &str| (url.to_owned(), Some(pair.to_owned()));
+        assert_eq!(of("https://a:b@c:1/d@e?f@g"), named("https://c:1/d@e?f@g", "a:b"));
+        assert_eq!(of("http://a%40b:c%3Ad%@e"), named("http://e", "a@b:c:d%"));
+        assert_eq!(of("http://a@b"), named("http://b", "a:"));
+        assert_eq!(of("http://a@b@c/"), named("http://c/", "a@b:"));
+        assert_eq!(of("http://b/c@d"), ("http://b/c@d".to_owned(), None));
+        assert_eq!(of("a:b@c"), ("a:b@c".to_owned(), None));
+    }
     use serde_json::json;
 
     #[test]

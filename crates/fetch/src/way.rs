@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
+use crate::credentials;
+
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
@@ -56,6 +58,8 @@ impl Way {
     /// # Errors
     /// It has no host, or another scheme than `http` and `https`.
     pub(crate) fn of_url(url: &str) -> Result<Way, String> {
+        // Errors do not show who asks.
+        let (url, _) = credentials::of_url(url);
         let uri: Uri = url.parse().map_err(|error| format!("`{url}` is no URL: {error}"))?;
         let tls = match uri.scheme_str() {
             Some("https") => Some(Tls::System),

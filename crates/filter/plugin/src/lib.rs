@@ -33,6 +33,6 @@ pub use manifest::{KIND, MAX_FAULTS, Manifest, Override, PHASES, ROUTE_KIND, bud
 pub use metrics::{Metrics, Named, Sort};
 pub use missing::Missing;
 pub use own_folder::own_folder;
-pub use remote::{Image, Place, Pull, PullSecret, Remote, Retries};
+pub use remote::{Image, Place, Pull, PullSecret, Remote, Retries, without_user};
 pub use runtimes::register_runtimes;
 pub use schema::Schema;

@@ -153,13 +153,25 @@ impl Remote {
         }
     }
 
-    /// For people.
+    /// For people. Nobody is shown a password.
     pub fn name(&self) -> String {
         match &self.place {
-            Place::Url(url) => url.clone(),
-            Place::Cluster { uri, .. } => uri.clone(),
+            Place::Url(url) => without_user(url).0,
+            Place::Cluster { uri, .. } => without_user(uri).0,
             Place::Image(image) => format!("{IMAGE_SCHEME}{}", image.reference),
         }
+    }
+}
+
+/// A URL without the user and the password that it names, and these as they stand there, with a colon between them
+/// (RFC 3986 section 3.2.1).
+pub fn without_user(url: &str) -> (String, Option<&str>) {
+    let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    match authority.rsplit_once('@') {
+        Some((user, host)) => (format!("{scheme}://{host}{path}"), Some(user)),
+        None => (url.to_owned(), None),
     }
 }
 
@@ -175,7 +187,8 @@ fn through_cluster(mut uri: Fields<'_>, pull: Pull, errors: &mut ConfigError) ->
     let (address, cluster) = (needed("uri", &mut uri), needed("cluster", &mut uri));
     let image = address.strip_prefix(IMAGE_SCHEME).filter(|reference| !reference.is_empty());
     if !address.is_empty() && !is_http(&address) && image.is_none() {
-        errors.push(uri.error("uri", format!("expected a URL of http, https or oci, found `{address}`")));
+        let shown = without_user(&address).0;
+        errors.push(uri.error("uri", format!("expected a URL of http, https or oci, found `{shown}`")));
     }
     let timeout = timeout(&mut uri, errors);
     if timeout.is_none() && errors.len() == before {
@@ -210,7 +223,8 @@ fn directly(url: &str, fields: &mut Fields<'_>, errors: &mut ConfigError) -> Opt
         return Some(Place::Url(url.to_owned()));
     }
     let Some(reference) = url.strip_prefix(IMAGE_SCHEME).filter(|reference| !reference.is_empty()) else {
-        errors.push(fields.error("url", format!("expected a URL of http, https or oci, found `{url}`")));
+        let shown = without_user(url).0;
+        errors.push(fields.error("url", format!("expected a URL of http, https or oci, found `{shown}`")));
         fields.skip();
         return None;
     };
