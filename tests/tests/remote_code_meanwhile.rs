@@ -57,7 +57,7 @@ fn inline(field: &str, version: u32) -> String {
 }
 
 #[test]
-fn a_registry_that_fails_takes_no_plugin_out_of_service_when_another_one_is_removed() {
+fn a_registry_that_fails_takes_no_plugin_out_of_service_when_another_one_changes() {
     if !postrider_only() {
         return;
     }
@@ -75,6 +75,9 @@ fn a_registry_that_fails_takes_no_plugin_out_of_service_when_another_one_is_remo
     let refused = proxy.await_verdict(before.as_ref());
     assert!(!accepted(&refused) && refused.to_string().contains("cannot be fetched"), "{refused}");
     assert_eq!(seen(&proxy, "version"), is(1));
+    // One that changes is not asked to wait for it, either.
+    assert_eq!(change(&proxy, "PUT", "other", &inline("other", 2)).status, 200);
+    assert_eq!((seen(&proxy, "version"), seen(&proxy, "other")), (is(1), is(2)));
     assert_eq!(change(&proxy, "DELETE", "other", "").status, 200);
     assert_eq!((seen(&proxy, "version"), seen(&proxy, "other").1.as_str()), (is(1), ""));
     let entries = || proxy.stats().value("code.remote_load_cache_entries");

@@ -25,6 +25,8 @@ struct Shelf {
     round: u64,
     /// What could not be fetched is left out instead of refused.
     lenient: bool,
+    /// What came last counts of code that could not be looked for again.
+    keeps_last: bool,
     entries: HashMap<Remote, Entry>,
     asked: Vec<Remote>,
     /// What the configuration in force goes without.
@@ -74,13 +76,19 @@ impl Library {
         self.shelf(|shelf| shelf.lenient = lenient);
     }
 
+    /// Whether a configuration goes on with what came last of code that could not be looked for again, while code that never
+    /// came is refused as always. So where one plugin changes: the images of others may move, but that is not what was asked for.
+    pub fn keep_last(&self, keeps: bool) {
+        self.shelf(|shelf| shelf.keeps_last = keeps);
+    }
+
     /// Asks for code.
     pub fn find(&self, remote: &Remote) -> Found {
         self.shelf(|shelf| {
             if !shelf.asked.contains(remote) {
                 shelf.asked.push(remote.clone());
             }
-            let last = || shelf.entries.get(remote)?.last.clone().filter(|_| shelf.lenient);
+            let last = || shelf.entries.get(remote)?.last.clone().filter(|_| shelf.lenient || shelf.keeps_last);
             match shelf.current(remote) {
                 Some(Ok(bytes)) => Found::Here(bytes),
                 Some(Err(reason)) => match last() {
@@ -226,6 +234,12 @@ mod tests {
         assert_eq!(library.find(&code), here("1"), "it did not come");
         library.be_lenient(false);
         assert_eq!(library.find(&code), Found::Failed("no".into()));
+        library.keep_last(true);
+        assert_eq!(library.find(&code), here("1"));
+        let never = remote("oci://a/b:2");
+        library.put(never.clone(), Err("no".into()));
+        assert_eq!(library.find(&never), Found::Failed("no".into()));
+        library.keep_last(false);
         library.put(code.clone(), Ok(b"2".to_vec()));
         assert_eq!(library.find(&code), here("2"));
     }

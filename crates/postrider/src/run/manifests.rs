@@ -53,7 +53,13 @@ impl Loader<'_> {
                 library().be_lenient(false);
                 candidate
             }
-            false => self.check_with_code(&current, &manifests).await,
+            false => {
+                // Those of other plugins may not be there to be asked now.
+                library().keep_last(true);
+                let candidate = self.check_with_code(&current, &manifests).await;
+                library().keep_last(false);
+                candidate
+            }
         };
         let stays = |candidate: &Candidate| candidate.plan.plugins().any(|(_, _, facts)| facts.name == plugin);
         let users = match removes && !candidate.as_ref().is_ok_and(stays) {
