@@ -273,6 +273,29 @@ fn a_file_that_kept_a_configuration_from_being_put_in_force_is_looked_at_when_it
 }
 
 #[test]
+fn a_plugin_whose_file_is_deleted_serves_on_and_the_log_says_so_once() {
+    if !postrider_only() {
+        return;
+    }
+    let (origin, directory) = (Origin::echo("a"), TempDir::new());
+    let file = directory.write("plugin.lua", saying(1));
+    let plugin = manifest("saying", json!({"code": {"filename": file.to_str().unwrap()}}));
+    let proxy = Proxy::start(&config(&[plugin], everything(), &origin));
+    let version = || proxy.exchange(get("/")).header("x-version").to_owned();
+    let words = format!("{} is gone: what was read from it stays in force", file.display());
+    let told = || proxy.stderr().matches(&words).count();
+    std::fs::remove_file(&file).unwrap();
+    wait_until("it is told", || told() == 1);
+    assert_eq!(version(), "1");
+    directory.write("plugin.lua", saying(2));
+    wait_until("the next file", || version() == "2");
+    assert_eq!(told(), 1);
+    std::fs::remove_file(&file).unwrap();
+    wait_until("it is told again", || told() == 2);
+    assert_eq!(version(), "2");
+}
+
+#[test]
 fn a_plugin_that_is_written_all_the_time_keeps_nobody_from_ending_the_process() {
     if !postrider_only() {
         return;

@@ -304,6 +304,7 @@ impl Process<'_> {
             asked = false;
             self.read_again(true, watch).await;
         }
+        self.loader.tell_of_gone_files();
         self.follow_settings();
     }
 

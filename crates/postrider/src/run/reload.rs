@@ -1,6 +1,6 @@
 //! Puts configurations in force: the first one, and each that replaces it. A bad one changes nothing.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use postrider_filter_plugin::library;
 use postrider_model::{Listener, Snapshot};
 use postrider_telemetry::access_log::LogWriter;
 use postrider_telemetry::stats::sets::{self, scope_of_address};
-use postrider_telemetry::{Block, Registry, error, info};
+use postrider_telemetry::{Block, Registry, error, info, warning};
 use postrider_worker::{ApplyError, Plan};
 use tokio::sync::Notify;
 
@@ -56,6 +56,8 @@ pub struct Loader<'a> {
     read: Vec<WatchedFile>,
     /// What of that only a configuration names that was not put in force.
     tried: Vec<WatchedFile>,
+    /// What of all that was told to be gone.
+    gone: BTreeSet<PathBuf>,
 }
 
 /// A configuration that can run.
@@ -135,6 +137,7 @@ impl<'a> Loader<'a> {
             files,
             read: Vec::new(),
             tried: Vec::new(),
+            gone: BTreeSet::new(),
         }
     }
 
@@ -153,6 +156,21 @@ impl<'a> Loader<'a> {
                 content.is_some() && !file.is_current(content.as_deref())
             })
             || !self.values.is_current()
+    }
+
+    /// Tells once of each file that is gone since the configuration in force was made from it: nothing else shows that
+    /// before the configuration is read again, which may be the next start of the process.
+    pub fn tell_of_gone_files(&mut self) {
+        let is_gone = |path: &Path| path.try_exists().is_ok_and(|there| !there);
+        let was_there = |file: &&WatchedFile| !file.is_current(None);
+        let paths = self.options.input.path().into_iter();
+        let paths = paths.chain(self.files.iter().filter(was_there).map(|file| file.path.as_path()));
+        let gone: BTreeSet<PathBuf> = paths.filter(|path| is_gone(path)).map(Path::to_owned).collect();
+        for path in gone.difference(&self.gone) {
+            let path = path.display();
+            warning!(Config, "{path} is gone: what was read from it stays in force until the next start");
+        }
+        self.gone = gone;
     }
 
     /// Every file that the configuration in force was made from, itself first, and what the one that was read last was to be
