@@ -5,7 +5,7 @@ use postrider_tests::kit::proxy::{Launch, accepted};
 use postrider_tests::kit::{Config, Origin, Proxy, TempDir, wait_until};
 use postrider_tests::load::Load;
 use postrider_tests::plugins::{MANIFEST_ROUTE, RIDER, RIDER_ROUTE, config, everything, manifest, rider, seen};
-use postrider_tests::{get, postrider_only};
+use postrider_tests::{get, postrider_only, refusal};
 use serde_json::{Value, json};
 
 const MARK: &str = r#"
@@ -18,6 +18,19 @@ function plugin:on_request_header()
 end
 return plugin
 "#;
+
+#[test]
+fn an_unknown_runtime_is_told_together_with_all_that_is_wrong_with_a_manifest() {
+    if !postrider_only() {
+        return;
+    }
+    let plugin =
+        manifest("p", json!({"runtime": "ridr", "code": {"inline_string": "x"}, "on_error": "maybe", "more": 1}));
+    let said = refusal(&config(&[plugin], everything(), &Origin::silent()));
+    for wanted in ["there is no runtime `ridr`; expected ", "found `maybe`", "typed_config.more"] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+}
 
 #[test]
 fn a_plugin_reads_gateway_and_route_configuration() {

@@ -30,7 +30,10 @@ fn build_manifest(registry: &Registry, name: &str, value: &Value) -> Result<Arc<
                 _ => known.concat(),
             };
             let message = format!("there is no runtime `{runtime}`; expected {expected}");
-            Err(vec![ValueError { path: "runtime".to_owned(), message }])
+            // What else is wrong; but how code is to be read, the runtime would know.
+            let others = Manifest::read(value).err().unwrap_or_default();
+            let others = others.into_iter().filter(|error| !error.path.starts_with("code"));
+            Err(std::iter::once(ValueError { path: "runtime".to_owned(), message }).chain(others).collect())
         }
     }
 }
