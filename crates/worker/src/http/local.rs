@@ -144,8 +144,11 @@ impl Exchange {
         self.response.reply(status);
         self.reply_body.clear();
         self.reply_body.extend_from_slice(&body);
-        // How long the body is, whoever had another one, is written behind the filters.
-        for (name, value) in headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("content-length")) {
+        let streams = std::mem::take(&mut self.info.streams_reply) && self.filters.is_some();
+        // How long the body is, whoever had another one, is written behind the filters. Of one that is still to come the
+        // filter says it.
+        let counts = |name: &str| streams || !name.eq_ignore_ascii_case("content-length");
+        for (name, value) in headers.iter().filter(|(name, _)| counts(name)) {
             // A value with control bytes, made from a request, is left out.
             let _ = self.response.fields.append_name(name.to_ascii_lowercase().as_bytes(), value);
         }
@@ -155,7 +158,7 @@ impl Exchange {
         }
         self.info.status = status;
         self.streaming = None;
-        if std::mem::take(&mut self.info.streams_reply) && self.filters.is_some() {
+        if streams {
             return self.begin_streaming(http);
         }
         match &http.local_replies {
