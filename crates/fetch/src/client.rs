@@ -5,6 +5,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderMap, HeaderName, LOCATION, USER_AGENT};
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use postrider_filter_plugin::without_user;
 
 use crate::credentials;
 use crate::way::Way;
@@ -65,7 +66,7 @@ pub(crate) async fn ask(mut question: Question<'_>, way: &Way) -> Result<Answer,
         let target = target.to_str().map_err(|_| "a redirect leads to no URL".to_owned())?;
         let url = resolve(&uri, target)?;
         let next = Way::of_url(&url)?;
-        let shown = credentials::of_url(&url).0;
+        let (shown, _) = without_user(&url);
         if way.is_private() && !next.is_private() && !question.insecure {
             return Err(format!("a redirect leads from TLS to `{shown}`"));
         }

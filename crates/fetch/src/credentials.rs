@@ -106,6 +106,7 @@ fn host(key: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_url_may_name_its_user() {
@@ -122,7 +123,6 @@ mod tests {
         assert_eq!(of("http://b/c@d"), ("http://b/c@d".to_owned(), None));
         assert_eq!(of("a:b@c"), ("a:b@c".to_owned(), None));
     }
-    use serde_json::json;
 
     #[test]
     fn credentials_are_found_by_the_registrys_name() {

@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use hyper::Uri;
+use postrider_filter_plugin::without_user;
 use postrider_tls::rustls::pki_types::ServerName;
 use postrider_tls::rustls::{ClientConfig, RootCertStore};
 use postrider_tls::{ClientTls, Target};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
-
-use crate::credentials;
 
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
@@ -59,7 +58,7 @@ impl Way {
     /// It has no host, or another scheme than `http` and `https`.
     pub(crate) fn of_url(url: &str) -> Result<Way, String> {
         // Errors do not show who asks.
-        let (url, _) = credentials::of_url(url);
+        let (url, _) = without_user(url);
         let uri: Uri = url.parse().map_err(|error| format!("`{url}` is no URL: {error}"))?;
         let tls = match uri.scheme_str() {
             Some("https") => Some(Tls::System),

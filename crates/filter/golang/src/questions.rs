@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postrider_filter_api::{Closing, Ended, RouteFacts, Stream, StreamInfo, cel};
+use postrider_filter_api::{Ended, RouteFacts, Stream, StreamInfo, cel};
 use postrider_grpc::{Message, to_struct};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::cel::Allowed;
@@ -54,17 +54,6 @@ impl<'a> Seen<'a> {
             info: stream.info,
             route: stream.route,
             weighted: stream.weighted,
-        }
-    }
-
-    pub(crate) fn of_closing(closing: &'a Closing<'_>) -> Seen<'a> {
-        Seen {
-            request: closing.request,
-            response: closing.response,
-            trailers: closing.response_trailers,
-            info: closing.info,
-            route: closing.route,
-            weighted: closing.weighted,
         }
     }
 

@@ -560,7 +560,7 @@ impl View {
             }
             View::Closing(closing) => {
                 // SAFETY: the same.
-                Some(call(&Seen::of_closing(unsafe { &*closing })))
+                Some(call(&Seen::of_ended(&unsafe { &*closing }.as_ended())))
             }
             View::Ended(ended) => {
                 // SAFETY: the same.

@@ -73,7 +73,9 @@ impl Session {
     pub(super) fn do_last(&self, closing: &mut Closing<'_>) {
         for post in self.request().take_posts() {
             match post {
-                Post::Question(question, asker) => self.answer_to(&question, asker, &Seen::of_closing(closing)),
+                Post::Question(question, asker) => {
+                    self.answer_to(&question, asker, &Seen::of_ended(&closing.as_ended()))
+                }
                 other => other.note(closing.info),
             }
         }
