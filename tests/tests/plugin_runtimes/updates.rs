@@ -53,6 +53,7 @@ fn update(runtime: Runtime, updates: u32) -> Vec<u64> {
     runtime.compile(&[("headers", json!({"from": "x-old-", "to": "x-new-"}))]);
     let mut proxy = Proxy::start_with(&with(runtime, 0, &origin), launch);
     let load = Load::start(proxy.address("http"), 2, "GET", get("/"));
+    let has_one_set = |proxy: &Proxy| proxy.children().len() <= usize::from(runtime.has_process());
     let (mut sizes, mut early) = (Vec::new(), [0, 0]);
     for update in 1..=updates {
         let verdict = proxy.reload(with(runtime, update, &origin).to_yaml());
@@ -60,7 +61,8 @@ fn update(runtime: Runtime, updates: u32) -> Vec<u64> {
         let field = format!("x-{update}-mark");
         wait_until("the new one serves", || proxy.exchange(get("/")).header(&field) == "set");
         load.wait_progress(5);
-        // With what runs beside it.
+        // With what runs beside it. An old process that is about to end would count like growth.
+        wait_until("processes of old configurations to go", || has_one_set(&proxy));
         let others: u64 = proxy.children().into_iter().map(resident_kib).sum();
         sizes.push(proxy.resident_kib() + others);
         if update <= updates.div_ceil(WARM_UP as u32) {
@@ -71,9 +73,6 @@ fn update(runtime: Runtime, updates: u32) -> Vec<u64> {
     }
     let is_as_before = |now: [usize; 2]| now.iter().zip(early).all(|(now, early)| *now <= early + MAX_MORE);
     wait_until("threads and files of old configurations to go", || is_as_before(held(&proxy)));
-    wait_until("processes of old configurations to go", || {
-        proxy.children().len() <= usize::from(runtime.has_process())
-    });
     let failures = load.finish();
     assert!(failures.is_empty(), "{runtime:?}: {} failures, first {:?}", failures.len(), failures.first());
     if let Runtime::Wasm(_) = runtime {

@@ -117,6 +117,21 @@ fn a_required_file_is_found_and_watched() {
 }
 
 #[test]
+fn an_error_of_a_required_file_begins_with_that_file() {
+    let folder = std::env::temp_dir().join(format!("postrider-lua-broken-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("broken.lua"), "return {\n  hello =\n}").unwrap();
+    let paths = [format!("{}/?.lua", folder.display())];
+    let config = serde_json::json!({ "inline_code": "require('broken')", "package_paths": paths });
+    let errors = Trial::new(KIND, &config.to_string(), None).err().expect("it does not load");
+    let expected = format!("error loading module 'broken' from file '{}/broken.lua':", folder.display());
+    assert!(errors[0].message.contains(&expected), "{}", errors[0].message);
+    assert!(errors[0].message.contains("broken.lua:3: unexpected symbol near '}'"), "{}", errors[0].message);
+    assert!(!errors[0].message.contains("postrider.watch"), "{}", errors[0].message);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn a_routes_own_script_has_paths_of_its_own() {
     let folder = std::env::temp_dir().join(format!("postrider-lua-paths-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
