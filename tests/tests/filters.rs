@@ -303,3 +303,30 @@ fn a_refusal_of_one_filter_passes_the_response_side_of_those_before_it() {
     let passed = ask(&proxy, "/", FOONAME);
     assert_eq!(passed.headers.values("x-mark"), ["after", "before"]);
 }
+
+/// What a route table says of a filter is for its routes.
+#[test]
+fn a_request_without_a_route_has_the_filters_own_settings() {
+    let edit = |value: &str| json!({"response_mutations": [append("x-o", value, "OVERWRITE_IF_EXISTS_OR_ADD")]});
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let of_table = json!({"envoy.filters.http.header_mutation": {
+        "@type": format!("{PER_ROUTE}.header_mutation.v3.HeaderMutationPerRoute"), "mutations": edit("table"),
+    }});
+    let routes = json!([{"match": {"path": "/known"}, "route": {"cluster": "origin"}}]);
+    let config = Config::new()
+        .http(json!({
+            "http_filters": [header_mutation(edit("filter")), router()],
+            "route_config": {
+                "typed_per_filter_config": of_table,
+                "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}],
+            },
+        }))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    let seen = |path: &str| {
+        let answer = ask(&proxy, path, "");
+        (answer.status, answer.header("x-o").to_owned())
+    };
+    assert_eq!(seen("/known"), (200, "table".to_owned()));
+    assert_eq!(seen("/none"), (404, "filter".to_owned()));
+}

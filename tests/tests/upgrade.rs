@@ -164,6 +164,32 @@ fn without_configuration_an_upgrade_is_refused() {
     assert_eq!(origin.connection_count(), 0);
 }
 
+/// What follows may be meant for the tunnel, and must not be read as a request.
+#[test]
+fn an_upgrade_that_is_refused_reached_the_filters_and_left_the_connection_open() {
+    let origin = Origin::start(agree_and_echo);
+    let routes = json!([
+        {"match": {"path": "/direct"}, "direct_response": {"status": 200}},
+        {"match": {"path": "/redirect"}, "redirect": {"path_redirect": "/"}},
+        {"match": {"path": "/chat"}, "route": {"cluster": "origin"}},
+    ]);
+    let config = Config::routes(routes).cluster("origin", &[origin.address]).overlay_filter(
+        "http",
+        json!({"http_filters": [extension("lua", "filters.http.lua.v3.Lua", json!({"default_source_code": {"inline_string":
+            "function envoy_on_request(h) h:respond({[':status'] = '418'}, '') end"}})), router()]}),
+    );
+    let proxy = Proxy::start(&config);
+    for path in ["/direct", "/redirect", "/chat"] {
+        let mut client = proxy.client();
+        client.send(format!("{}GET /direct HTTP/1.1\r\nhost: test\r\n\r\n", ASK.replace("/chat", path)));
+        assert_eq!(client.response("GET").unwrap().status, 403, "{path}");
+        assert!(client.response("GET").is_err(), "{path}: the connection is left");
+    }
+    let unrouted = RawClient::once(proxy.address("http"), ASK.replace("/chat", "/none")).unwrap();
+    assert_eq!(unrouted.status, 418, "without a route, filters see it");
+    assert_eq!(proxy.stats().value("http.ingress_http.downstream_rq_ws_on_non_ws_route"), 3);
+}
+
 #[test]
 fn a_route_can_allow_or_forbid_upgrades() {
     let origin = Origin::start(agree_and_echo);

@@ -133,7 +133,6 @@ pub static ALL: &[Allowed] = &[
         ],
     ),
     allowed("interim answers in counters", &[], &[COUNTERS], &["_rq_1", "_rq_completed"]),
-    allowed("`rq_total`", &["upgrades", "local-answers", "fields"], &[COUNTERS], &["rq_total"]),
     allowed(
         "a request for an upgrade that an upstream refuses",
         &["upgrades", "fields"],

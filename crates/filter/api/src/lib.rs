@@ -83,7 +83,7 @@ pub use objects::{
     ConnectionWishes, FACTORIES, HITS, ObjectKind, TCP_IDLE_TIMEOUT, TCP_NO_TUNNEL, UpstreamObjects, WantedSource,
     field_of,
 };
-pub use outcome::{Action, Detour, Flow, LocalReply, MAX_ANEW, Resumer};
+pub use outcome::{Action, Detour, Flow, LocalReply, MAX_ANEW, Resumer, Treatment};
 pub use remote::{Gone, Job, Jobs, Remote};
 pub use route_blocks::{RouteBlocks, stat_part};
 pub use sampling::Sampling;

@@ -92,8 +92,22 @@ pub struct LocalReply {
     pub body: Cow<'static, [u8]>,
     /// Beside `content-length`, and `content-type` when there is a body and this has none.
     pub headers: Vec<(Cow<'static, str>, Cow<'static, [u8]>)>,
+    pub treatment: Treatment,
     /// For `%RESPONSE_CODE_DETAILS%`; a token.
     pub details: Cow<'static, str>,
+}
+
+/// How an answer meets what is configured about answers that the proxy makes itself: the edits of the route, and the
+/// connection manager's `local_reply_config`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Treatment {
+    /// Its headers stand beside those that the route adds.
+    #[default]
+    Beside,
+    /// They take the place of those of their names.
+    InPlace,
+    /// Neither holds for it, nor is it put as gRPC: it is what its filter is there for, such as the answer to a preflight.
+    Own,
 }
 
 /// Ends a pause, at once or later, from the same worker.

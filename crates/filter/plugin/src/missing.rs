@@ -72,6 +72,7 @@ impl Filter for Absent {
                 body: Cow::Borrowed(b""),
                 headers: Vec::new(),
                 details: Cow::Borrowed(DETAILS),
+                ..LocalReply::default()
             })),
         }
     }

@@ -296,6 +296,9 @@ impl Exchange {
         }
         // Which virtual host and route, and so which filters.
         self.find_route(connection, http);
+        if self.asks_for_tunnel() && self.refuses_tunnel(connection, http) {
+            return;
+        }
         // Some want to read of a request before it is over, or to know of which trace it is part.
         if http.notes_begins {
             self.note_begin(connection, http);

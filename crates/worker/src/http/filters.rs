@@ -13,6 +13,12 @@ use crate::chain::Http;
 use crate::clock::Clock;
 use crate::host::Services;
 
+/// What logs say of a request that is larger than may be held.
+const REQUEST_TOO_LARGE: &str = "request_payload_too_large";
+
+/// And of such an answer.
+const RESPONSE_TOO_LARGE: &str = "response_payload_too_large";
+
 /// Why a message goes no further.
 pub(super) enum Barred {
     /// A filter answers.
@@ -74,10 +80,6 @@ impl Exchange {
             let index = side.index(place, count);
             let (Some(placed), Some(state)) = (filters.all.get(index), states.get_mut(index)) else { break };
             if wanted(placed.hooks, side, Hook::Head) {
-                if side == Side::Request && stream.info.route_is_stale {
-                    stopped = Some(None);
-                    break;
-                }
                 resumer.reset();
                 let measure = placed.cost.as_ref().and_then(|cost| cost.begin(clock));
                 let action = match side {
@@ -96,6 +98,10 @@ impl Exchange {
                         stopped = Some(Some((index, action)));
                         break;
                     }
+                }
+                if side == Side::Request && stream.info.route_is_stale {
+                    // Who else wants the head is a matter of the new route.
+                    stopped = Some(None);
                 }
             } else {
                 watched |= is_wanted_behind(placed.hooks, side);
@@ -152,6 +158,10 @@ impl Exchange {
             limit => limit,
         };
         loop {
+            if side == Side::Request && self.info.route_is_stale && self.request_pass.goes_on() {
+                // Who else wants something of the request is a matter of the new route.
+                self.find_route_again(connection, http);
+            }
             let Some(filters) = &self.filters else { return Ok(Standing::Finished) };
             // A filter's own limit holds for what comes in one piece, too.
             let own = self.info.request_buffer_limit.filter(|_| side == Side::Request);
@@ -357,16 +367,19 @@ impl Exchange {
             Barred::Reply(reply) => *reply,
             Barred::Detour => return End::Redirect,
             Barred::TooLarge => {
-                let (counter, status, body, details) = match side {
-                    Side::Request => {
-                        (stat::DOWNSTREAM_RQ_TOO_LARGE, 413, "Payload Too Large", "request_payload_too_large")
-                    }
-                    Side::Response => (stat::RS_TOO_LARGE, 500, "Internal Server Error", "response_payload_too_large"),
+                let (status, body, details) = match side {
+                    Side::Request => (413, "Payload Too Large", REQUEST_TOO_LARGE),
+                    Side::Response => (500, "Internal Server Error", RESPONSE_TOO_LARGE),
                 };
-                http.stats.inc(counter);
                 LocalReply { status, body: body.as_bytes().into(), details: details.into(), ..LocalReply::default() }
             }
         };
+        // Filters that gather a message by themselves say so, too.
+        match &*reply.details {
+            REQUEST_TOO_LARGE => http.stats.inc(stat::DOWNSTREAM_RQ_TOO_LARGE),
+            RESPONSE_TOO_LARGE => http.stats.inc(stat::RS_TOO_LARGE),
+            _ => {}
+        }
         if !self.answered {
             // What the router says of a host counts for its cluster, whatever takes its place.
             if side == Side::Response && self.host.is_some() {

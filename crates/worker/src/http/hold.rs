@@ -3,7 +3,6 @@
 
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 
-use postrider_http::Method;
 use postrider_model::{Action, ScaledTimer};
 use postrider_telemetry::stats::sets::http as stat;
 
@@ -27,7 +26,7 @@ impl Exchange {
     /// filters need not jump over it.
     #[inline(never)]
     pub(super) fn filter_request(&mut self, connection: &mut Connection, http: &Http) -> Passed {
-        let bodiless = self.facts.upgrade || self.request.method() == Method::Connect;
+        let bodiless = self.asks_for_tunnel();
         let ended = self.upload.is_done();
         self.note_grpc();
         let led = self.lead(Side::Request, connection, ended, bodiless);

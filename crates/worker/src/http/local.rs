@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use postrider_filter_api::{Flags, LocalReply};
+use postrider_filter_api::{Flags, LocalReply, Treatment};
 use postrider_http::{
     BodyFraming, FieldLine, HeaderId, Method, Reject, ResponseWrite, Version, capitalize_names, reason, reason_phrase,
     write_response,
@@ -129,10 +129,12 @@ impl Exchange {
         }
         // Earlier answers and interim ones that wait still come first.
         self.down.move_to(&mut connection.out);
-        let LocalReply { status, grpc_status, body, headers, details } = reply;
-        let edited = details == OF_ROUTE || !self.answers_by_route();
-        if status == 400 && !matches!(connection.io, Io::Http2(_)) && !http.rules.spare_connections {
-            // Who sends such requests is not understood: as Envoy has it, also where a route or filter says so.
+        let LocalReply { status, grpc_status, body, headers, treatment, details } = reply;
+        let by_route = details == OF_ROUTE;
+        // Who sends requests that get 400 is not understood: as Envoy has it, also where a route or filter says so. Behind a
+        // request for a tunnel may stand what is meant for the tunnel, and must not be read as a request.
+        let distrusted = status == 400 && !http.rules.spare_connections || self.asks_for_tunnel();
+        if distrusted && !matches!(connection.io, Io::Http2(_)) {
             self.keep_alive = false;
         }
         if !details.is_empty() {
@@ -145,6 +147,15 @@ impl Exchange {
         self.reply_body.clear();
         self.reply_body.extend_from_slice(&body);
         let streams = std::mem::take(&mut self.info.streams_reply) && self.filters.is_some();
+        let own = treatment == Treatment::Own;
+        if !by_route && !own && !self.answers_by_route() {
+            // The route edits the bare answer of a filter, as in Envoy: what the filter says has the last word. What
+            // formats say of the status is that of the answer that came, where this one takes its place.
+            self.edit_response_headers(connection);
+            for (name, _) in headers.iter().filter(|_| treatment == Treatment::InPlace) {
+                self.response.fields.remove_name(name.to_ascii_lowercase().as_bytes());
+            }
+        }
         // How long the body is, whoever had another one, is written behind the filters. Of one that is still to come the
         // filter says it.
         let counts = |name: &str| streams || !name.eq_ignore_ascii_case("content-length");
@@ -152,8 +163,7 @@ impl Exchange {
             // A value with control bytes, made from a request, is left out.
             let _ = self.response.fields.append_name(name.to_ascii_lowercase().as_bytes(), value);
         }
-        if edited {
-            // What formats say of the status is that of the answer that came, where this one takes its place.
+        if by_route {
             self.edit_response_headers(connection);
         }
         self.info.status = status;
@@ -162,6 +172,7 @@ impl Exchange {
             return self.begin_streaming(http);
         }
         match &http.local_replies {
+            _ if own => {}
             Some(replies) => self.map_reply(connection, replies),
             None if self.reply_body.is_empty() => {
                 // What describes a body that somebody else had, such as a service whose refusal a filter hands on.
@@ -172,7 +183,7 @@ impl Exchange {
             }
             None => {}
         }
-        if self.is_grpc() {
+        if !own && self.is_grpc() {
             self.reply_as_grpc(self.info.status, grpc_status);
         }
         self.return_request_id(http);

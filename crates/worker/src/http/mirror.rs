@@ -1,6 +1,6 @@
 //! Copies of requests: they go to another cluster, and the request itself never waits for them.
 
-use postrider_http::{BodyFraming, HeaderId, Method, RequestHead, split_port};
+use postrider_http::{BodyFraming, HeaderId, RequestHead, split_port};
 use postrider_model::{Forward, Mirror, MirrorTarget};
 
 use super::exchange::Exchange;
@@ -18,7 +18,7 @@ impl Exchange {
     /// Sends the copies of a request that is ready to be sent itself. What is answered takes its body.
     #[cold]
     pub(super) fn start_mirrors(&self, connection: &Connection, forward: &Forward) -> Vec<Feeder> {
-        if forward.mirrors.is_empty() || self.facts.upgrade || self.request.method() == Method::Connect {
+        if forward.mirrors.is_empty() || self.asks_for_tunnel() {
             return Vec::new();
         }
         forward.mirrors.iter().filter_map(|mirror| self.start_mirror(connection, forward, mirror)).collect()

@@ -458,13 +458,19 @@ impl Passage {
         self.paused.is_some() || self.taken.iter().any(|taken| taken.turn == Turn::Waits || taken.came.is_some())
     }
 
+    /// No filter has the message: the next one is due.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.is_waiting() && !self.buffering
+    }
+
     pub(super) fn head_is_through(&self, filters: &Filters) -> bool {
         self.head >= filters.all.len()
     }
 
-    /// Some of a body was in hand: it cannot leave as it came without passing through here.
+    /// Some of a body was in hand, or the trailers behind an empty one: it cannot leave as it came without passing
+    /// through here.
     pub(super) fn has_begun(&self) -> bool {
-        self.begun
+        self.begun || self.had_trailers
     }
 
     /// Some followed the body, whether or not they still do.

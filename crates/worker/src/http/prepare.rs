@@ -229,11 +229,7 @@ impl Exchange {
     /// The chain of a request for an upgrade that has filters of its own and is allowed.
     #[cold]
     fn upgraded_chain(&self, routes: &Routes, http: &Http) -> Option<u32> {
-        let token = match self.request.method() {
-            Method::Connect => "connect".as_bytes(),
-            _ if self.facts.upgrade => self.request.fields.get(HeaderId::Upgrade)?,
-            _ => return None,
-        };
+        let token = self.tunnel_token()?;
         let of = |(name, _): &(String, u32)| name.as_bytes().eq_ignore_ascii_case(token);
         let index = routes.plan.upgrades.iter().position(of)?;
         let forward = match self.route.map(|route| &routes.plan.table.route(route).action) {
@@ -344,24 +340,12 @@ impl Exchange {
         route: u32,
         forward: &Forward,
     ) -> Option<Destination> {
-        if self.facts.upgrade && !self.upgrade_allowed(http, forward) {
-            http.stats.inc(stat::DOWNSTREAM_RQ_WS_ON_NON_WS_ROUTE);
-            self.name_cluster(connection);
-            self.reply(
-                connection,
-                http,
-                LocalReply { status: 403, details: "upgrade_failed".into(), ..LocalReply::default() },
-            );
-            return None;
-        }
-        if self.request.method() == Method::Connect && !self.admit_connect(http, forward) {
-            self.name_cluster(connection);
-            self.reply(
-                connection,
-                http,
-                LocalReply { status: 403, details: "upgrade_failed".into(), ..LocalReply::default() },
-            );
-            return None;
+        if self.asks_for_tunnel() {
+            // A filter may have found another route.
+            if self.refuses_tunnel(connection, http) {
+                return None;
+            }
+            self.agree_to_terminate(forward);
         }
         if forward.terminates_post && self.request.method() == Method::Post {
             self.terminates = true;
@@ -485,8 +469,40 @@ impl Exchange {
         }
     }
 
-    fn upgrade_allowed(&self, http: &Http, forward: &Forward) -> bool {
-        self.request.fields.get(HeaderId::Upgrade).is_some_and(|token| is_allowed(token, http, forward))
+    /// Whether it is CONNECT or asks for an upgrade.
+    #[inline]
+    pub(super) fn asks_for_tunnel(&self) -> bool {
+        self.facts.upgrade || self.request.method() == Method::Connect
+    }
+
+    /// What the tunnel is to speak; `connect` for CONNECT.
+    fn tunnel_token(&self) -> Option<&[u8]> {
+        match self.request.method() {
+            Method::Connect => Some(b"connect"),
+            _ if self.facts.upgrade => self.request.fields.get(HeaderId::Upgrade),
+            _ => None,
+        }
+    }
+
+    /// Answers a request for a tunnel that neither its route nor the connection manager allows. Without a route, that is
+    /// the answer.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refuses_tunnel(&mut self, connection: &mut Connection, http: &Http) -> bool {
+        let (Some(routes), Some(route)) = (&self.routes, self.route) else { return false };
+        let token = self.tunnel_token().unwrap_or_default();
+        let allowed = match &routes.plan.table.route(route).action {
+            Action::Forward(forward) => is_allowed(token, http, forward),
+            Action::Redirect(_) | Action::Respond(_) => is_on(http, token),
+        };
+        if allowed {
+            return false;
+        }
+        http.stats.inc(stat::DOWNSTREAM_RQ_WS_ON_NON_WS_ROUTE);
+        self.name_cluster(connection);
+        let reply = LocalReply { status: 403, details: "upgrade_failed".into(), ..LocalReply::default() };
+        self.reply(connection, http, reply);
+        true
     }
 
     /// Takes out upgrades that are to be ignored; whether one is left.
@@ -509,17 +525,15 @@ impl Exchange {
         kept
     }
 
-    /// Whether a CONNECT may pass, or end here.
+    /// A CONNECT may end here.
     #[cold]
-    fn admit_connect(&mut self, http: &Http, forward: &Forward) -> bool {
-        let allowed = is_allowed(b"connect", http, forward);
-        if allowed && forward.terminates_connect {
+    fn agree_to_terminate(&mut self, forward: &Forward) {
+        if forward.terminates_connect && self.request.method() == Method::Connect {
             self.terminates = true;
             self.facts.upgrade = true;
             // A pooled connection has carried HTTP.
             self.pooling = Pooling::Fresh;
         }
-        allowed
     }
 
     fn respond_directly(&mut self, connection: &mut Connection, http: &Http, response: &DirectResponse) {

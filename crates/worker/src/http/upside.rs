@@ -16,7 +16,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use postrider_filter_api::State;
 use postrider_h1::{write_chunk, write_last_chunk};
-use postrider_http::{BodyFraming, Method, RequestHead};
+use postrider_http::{BodyFraming, RequestHead};
 
 use super::Connection;
 use super::ending::End;
@@ -130,7 +130,7 @@ impl Exchange {
         let filters = routes.upstream_filters(cluster, (route, self.weighted), &of_router, &connection.worker)?;
         if self.filters.is_none() {
             self.filters = Some(Rc::default());
-            let bodiless = self.facts.upgrade || self.request.method() == Method::Connect;
+            let bodiless = self.asks_for_tunnel();
             self.request_pass.begin(self.upload.is_done(), bodiless);
         }
         Some(Box::new(Upside {
@@ -154,7 +154,7 @@ impl Exchange {
     #[cold]
     pub(super) fn enter_upside(&mut self, connection: &Connection, http: &Http) -> Result<bool, End> {
         let (attempt, framing, heard) = (self.info.upstream_attempts, self.request_framing, self.upload.is_done());
-        let bodiless = self.facts.upgrade || self.request.method() == Method::Connect;
+        let bodiless = self.asks_for_tunnel();
         let trailers = !self.request_trailers.is_empty();
         let Some(attempts) = &mut self.attempts else { return Ok(false) };
         let Some(mut upside) = attempts.upside.take() else { return Ok(false) };

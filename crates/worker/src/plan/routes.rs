@@ -135,11 +135,13 @@ impl RoutesPlan {
             scoped.table = Some(config);
         });
         let upstream_base = upstream.base(&table.filter_overrides);
-        let unrouted = resolver.intern(&base);
+        // What the table says is for its routes alone.
+        let bare = resolver.scope(&Scope::default(), &[], |_, _| {});
+        let unrouted = resolver.intern(&bare);
         debug_assert_eq!(unrouted, 0, "requests without a route use the first chain");
         // The chain of requests itself is the first group.
         let of_upgrades = 1..=upgrades.len();
-        let unrouted = of_upgrades.clone().map(|group| resolver.intern_in(&base, group));
+        let unrouted = of_upgrades.clone().map(|group| resolver.intern_in(&bare, group));
         let upgrades = upgrades.iter().map(|upgrade| upgrade.token.clone()).zip(unrouted).collect();
         let mut routes = Vec::new();
         for virtual_host in &table.virtual_hosts {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use postrider_http::{HeaderId, HeaderName, RequestHead, Scheme, grpc};
 use postrider_model::{Fields, Format, Reading, RetryPolicy, ValueError, call_retry_policy};
 
@@ -113,8 +115,7 @@ impl GrpcService {
         for (name, format) in &self.metadata {
             value.clear();
             stream.host.format(stream, format, &mut value);
-            // A value with control bytes, made from a request, is left out.
-            let _ = head.fields.append_header(name, &value);
+            add(&mut head, name, &value);
         }
         head
     }
@@ -124,7 +125,7 @@ impl GrpcService {
         let mut head = self.bare_head(method, timeout);
         for (name, format) in &self.metadata {
             if let Some(text) = format.as_literal() {
-                let _ = head.fields.append_header(name, text.as_bytes());
+                add(&mut head, name, text.as_bytes());
             }
         }
         head
@@ -146,6 +147,18 @@ impl GrpcService {
         let _ = head.fields.append(HeaderId::ContentType, grpc::CONTENT_TYPE);
         head
     }
+}
+
+/// What comes out empty is not sent, and bytes go as gRPC wants them.
+fn add(head: &mut RequestHead, name: &HeaderName, value: &[u8]) {
+    if value.is_empty() {
+        return;
+    }
+    // A value with control bytes, made from a request, is left out.
+    let _ = match name.as_bytes().ends_with(b"-bin") {
+        true => head.fields.append_header(name, BASE64.encode(value).as_bytes()),
+        false => head.fields.append_header(name, value),
+    };
 }
 
 fn authority_of(cluster: &str) -> String {
@@ -196,7 +209,12 @@ mod tests {
 
     #[test]
     fn a_head_has_what_grpc_wants_and_the_metadata_of_the_stream() {
-        let metadata = Value::List(vec![map([("key", text("X-Path")), ("value", text("<%REQ(:path)%>"))])]);
+        let item = |key: &str, value: &str| map([("key", text(key)), ("value", text(value))]);
+        let metadata = Value::List(vec![
+            item("X-Path", "<%REQ(:path)%>"),
+            item("x-none", "%REQ(x-none)%"),
+            item("x-some-bin", "ab\u{e9}"),
+        ]);
         let service = read(&map([
             ("envoy_grpc", map([("cluster_name", text("authz"))])),
             ("timeout", text("0.25s")),
@@ -210,6 +228,7 @@ mod tests {
         assert_eq!(get("grpc-timeout").as_deref(), Some("250m"));
         assert_eq!(get("content-type").as_deref(), Some("application/grpc"));
         assert_eq!(get("x-path").as_deref(), Some("</a>"));
+        assert_eq!((get("x-none"), get("x-some-bin").as_deref()), (None, Some("YWLDqQ==")));
         assert!(service.head_of_none("/p.S/M", None).fields.get_name(b"x-path").is_none());
     }
 

@@ -162,7 +162,7 @@ fn reply(take: &mut Take<'_>) -> Option<LocalReply> {
     let count = take.number()?;
     let pair = |take: &mut Take<'_>| Some((Cow::Owned(take.text()?), Cow::Owned(take.bytes()?.to_vec())));
     let headers = (0..count).map(|_| pair(take)).collect::<Option<_>>()?;
-    Some(LocalReply { status, grpc_status, body, headers, details })
+    Some(LocalReply { status, grpc_status, body, headers, details, ..LocalReply::default() })
 }
 
 #[cfg(test)]
@@ -181,6 +181,7 @@ mod tests {
             body: Cow::Borrowed(b"who"),
             headers: vec![(Cow::Borrowed("a"), Cow::Borrowed(b"b"))],
             details: Cow::Borrowed("d"),
+            ..LocalReply::default()
         };
         let posts = [
             Post::Continue(side, Verdict::StopAndBuffer),

@@ -49,6 +49,7 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpSendLocalReply(
                 body: Cow::Owned(bytes(body, body_len).to_vec()),
                 headers: pairs(headers, header_count, passes_strings),
                 details: Cow::Owned(text(details, details_len).replace(char::is_whitespace, "_")),
+                ..LocalReply::default()
             };
             request.post(&mut shared, Post::Reply(side, Box::new(reply)));
             status::OK

@@ -1,6 +1,6 @@
 //! What a processor changes about headers, trailers and bodies.
 
-use postrider_filter_api::LocalReply;
+use postrider_filter_api::{LocalReply, Treatment};
 use postrider_grpc::process::body_mutation::Mutation;
 use postrider_grpc::process::{BodyMutation, HeaderMutation, ImmediateResponse};
 use postrider_http::{Fields, HeaderName, RequestHead, ResponseHead, Scheme, grpc, is_field_value};
@@ -181,6 +181,7 @@ pub(super) fn immediate(said: ImmediateResponse, rules: &MutationRules, rejected
         grpc_status: said.grpc_status.and_then(|status| grpc::Code::from_number(status.status)),
         body: said.body.into(),
         headers,
+        treatment: Treatment::InPlace,
         details: token(&said.details).into(),
     }
 }

@@ -287,6 +287,7 @@ impl Injector {
             body: self.config.body.clone().unwrap_or_else(|| "fault filter abort".to_owned()).into_bytes().into(),
             headers: Vec::new(),
             details: "fault_filter_abort".into(),
+            ..LocalReply::default()
         }))
     }
 

@@ -156,6 +156,7 @@ impl Failure {
             headers: Vec::new(),
             details: Cow::Owned(format!("{prefix}{{{}}}", self.reason)),
             grpc_status: None,
+            ..LocalReply::default()
         }))
     }
 }

@@ -196,6 +196,7 @@ impl Gate {
             headers: fields.iter().map(|field| (text(field.name), field.value.to_vec().into())).collect(),
             details: "local_rate_limited".into(),
             grpc_status: config.exhausted.then_some(Code::ResourceExhausted),
+            ..LocalReply::default()
         }))
     }
 }

@@ -258,6 +258,7 @@ impl Limiter {
             headers: fields.iter().map(|field| (text(field.name), field.value.to_vec().into())).collect(),
             details: "request_rate_limited".into(),
             grpc_status: self.config.exhausted.then_some(Code::ResourceExhausted),
+            ..LocalReply::default()
         }))
     }
 

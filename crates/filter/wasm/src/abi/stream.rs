@@ -127,6 +127,7 @@ fn send_local_response(
         headers: pairs::read(headers).into_iter().map(header).collect(),
         // One word of the log, as in Envoy.
         details: Cow::Owned(String::from_utf8_lossy(details).replace([' ', '\t', '\n', '\x0b', '\x0c', '\r'], "_")),
+        ..LocalReply::default()
     };
     let target = data.target();
     if let Some(stream) = data.contexts.stream(target) {
