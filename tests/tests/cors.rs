@@ -172,3 +172,49 @@ fn a_share_of_nothing_turns_it_off_and_a_shadow_counts() {
         assert_eq!(site.stat("http.ingress_http.cors.origin_valid"), counted, "{path}");
     }
 }
+
+/// To a request with credentials a browser takes `*` by the letter.
+#[test]
+fn a_star_for_methods_and_headers_is_what_was_asked_for() {
+    let site = cors()
+        .host(on_host(json!({
+            "allow_origin_string_match": origins(&["http://a.test"]), "allow_methods": "*", "allow_headers": "*",
+            "allow_credentials": true,
+        })))
+        .start();
+    let answer =
+        site.ask("OPTIONS", "/", &format!("{PREFLIGHT}access-control-request-headers: x-a, authorization\r\n"));
+    assert_eq!(answer.header("access-control-allow-methods"), "PUT");
+    assert_eq!(answer.header("access-control-allow-headers"), "x-a, authorization");
+    let answer = site.ask("OPTIONS", "/", PREFLIGHT);
+    assert_eq!(answer.headers.values("access-control-allow-headers"), [""]);
+}
+
+/// It is the filter's own answer, and stands for no other one.
+#[test]
+fn a_preflight_is_not_mapped_edited_or_put_as_grpc() {
+    let mapper = json!({
+        "filter": {"status_code_filter": {"comparison": {"op": "EQ", "value": {"default_value": 200, "runtime_key": "x"}}}},
+        "status_code": 418, "body": {"inline_string": "mapped"},
+    });
+    let mut host = on_host(json!({"allow_origin_string_match": origins(&["http://a.test"])}));
+    host["response_headers_to_add"] = json!([{"header": {"key": "x-route", "value": "r"}}]);
+    let site = cors().host(host).manager(json!({"local_reply_config": {"mappers": [mapper]}})).start();
+    for kind in ["", "content-type: application/grpc\r\n"] {
+        let answer = site.ask("OPTIONS", "/", &format!("{PREFLIGHT}{kind}"));
+        assert_eq!(
+            (answer.status, answer.text(), answer.header("access-control-allow-origin")),
+            (200, "", "http://a.test")
+        );
+        for name in ["x-route", "grpc-status", "content-type"] {
+            assert!(!answer.headers.contains(name), "{kind}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_second_origin_did_not_count() {
+    let site = cors().host(on_host(json!({"allow_origin_string_match": origins(&["http://a.test"])}))).start();
+    let answer = site.ask("OPTIONS", "/", &format!("{PREFLIGHT}origin: http://evil.test\r\n"));
+    assert!(allowed(&answer).is_empty(), "{answer:?}");
+}

@@ -392,6 +392,7 @@ fn the_body_is_shown_as_far_as_it_is_wanted() {
     let large = send(&strict, "123456");
     assert_eq!((large.status, large.text()), (413, "Payload Too Large"));
     assert_eq!(strict.logged(3), "413 - request_payload_too_large -");
+    assert_eq!(strict.stat("http.ingress_http.downstream_rq_too_large"), 1);
     let unseen = "POST /nobody HTTP/1.1\r\nhost: test\r\ncontent-length: 6\r\n\r\n123456";
     assert_eq!(strict.proxy.exchange(unseen).status, 200);
     assert_eq!(told(&service, 2).body, "");
@@ -496,12 +497,134 @@ fn a_verdict_that_makes_no_valid_message_is_refused_where_that_is_asked_for() {
     assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 500);
     assert_eq!(site.logged(1).split(' ').nth(2), Some("ext_authz_invalid"));
     assert_eq!(site.stat("http.ingress_http.ext_authz.invalid"), 1);
-    if !postrider_only() {
-        return;
-    }
+    // Without the header that the service wants, the client's own one would go on.
     let careless = self::site(service.address, true, over_grpc(json!({})), json!([]));
-    assert_eq!(ask(&careless.proxy, "GET", "test", "/", "").status, 200);
-    assert!(!careless.origin.requests()[0].headers.contains("x"), "what cannot be a header is left out");
+    let answer = ask(&careless.proxy, "GET", "test", "/", "x: the client's\r\n");
+    assert_eq!((answer.status, answer.text()), (503, "invalid header value for: x"));
+    assert_eq!(careless.logged(1), "503 DPE filter_removed_required_request_headers{invalid_header_value_for:_x} -");
+    assert_eq!((careless.stat("http.ingress_http.ext_authz.ok"), careless.origin.requests().len()), (1, 0));
+    let headers = vec![set("x", "a\0")];
+    let service = always(denied(DeniedHttpResponse { headers, ..DeniedHttpResponse::default() }));
+    let site = self::site(service.address, true, over_grpc(json!({"validate_mutations": true})), json!([]));
+    assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 500);
+    let counted = ["denied", "invalid"].map(|name| site.stat(&format!("http.ingress_http.ext_authz.{name}")));
+    assert_eq!(counted, [1, 1]);
+}
+
+#[test]
+fn a_request_of_trailers_alone_is_not_kept_waiting_behind_a_held_body() {
+    let service = always(allowed(OkHttpResponse::default()));
+    let filter = extension(
+        "envoy.filters.http.ext_authz",
+        KIND,
+        over_grpc(json!({"with_request_body": {"max_request_bytes": 10}})),
+    );
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let trailers = json!({"enable_trailers": true});
+    let config = Config::proxy_to(origin.address)
+        .overlay_filter("http", json!({"http_filters": [filter, router()], "http_protocol_options": trailers}))
+        .cluster_with("authz", &[service.address], http2());
+    let proxy = Proxy::start(&config);
+    let request = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx-t: 1\r\n\r\n";
+    assert_eq!(proxy.exchange(request).status, 200);
+    let seen = &origin.requests()[0];
+    assert_eq!((seen.headers.value("transfer-encoding"), &*seen.body), (Some("chunked"), &b""[..]));
+    assert_eq!(told(&service, 0).body, "");
+}
+
+#[test]
+fn a_route_that_the_service_made_the_filter_choose_has_its_own_rules() {
+    let headers = vec![set("x-new", "r")];
+    let service = always(allowed(OkHttpResponse { headers, ..OkHttpResponse::default() }));
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let any = json!([{"any": true}]);
+    let rules = json!({"action": "DENY", "policies": {"d": {"permissions": any, "principals": any}}});
+    let denying = json!({"rbac": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBACPerRoute", "rbac": {"rules": rules},
+    }});
+    let authz = extension("envoy.filters.http.ext_authz", KIND, over_grpc(json!({"clear_route_cache": true})));
+    let lua = "function envoy_on_request(h) h:headers():add('x-new', 'r') h:clearRouteCache() end";
+    let lua = extension("lua", "filters.http.lua.v3.Lua", json!({"default_source_code": {"inline_string": lua}}));
+    for first in [authz, lua] {
+        let rbac = extension("rbac", "filters.http.rbac.v3.RBAC", json!({}));
+        let routes = json!([
+            {"match": {"prefix": "/", "headers": [{"name": "x-new", "string_match": {"exact": "r"}}]},
+             "route": {"cluster": "origin"}, "typed_per_filter_config": denying},
+            {"match": {"prefix": "/x"}, "route": {"cluster": "origin"}},
+        ]);
+        let config = Config::routes(routes)
+            .cluster("origin", &[origin.address])
+            .cluster_with("authz", &[service.address], http2())
+            .overlay_filter("http", json!({"http_filters": [first, rbac, router()]}));
+        let proxy = Proxy::start(&config);
+        assert_eq!(ask(&proxy, "GET", "test", "/x", "").status, 403);
+    }
+    assert_eq!(origin.requests().len(), 0);
+}
+
+#[test]
+fn what_the_route_adds_gives_way_to_what_the_service_says() {
+    let headers = vec![set("x-d", "service"), set("x-gone", "service")];
+    let service = always(denied(DeniedHttpResponse { headers, ..DeniedHttpResponse::default() }));
+    let add =
+        |key: &str| json!({"header": {"key": key, "value": "route"}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"});
+    let routes = json!([{
+        "match": {"prefix": "/"}, "route": {"cluster": "origin"},
+        "response_headers_to_add": [add("x-d"), add("x-route")], "response_headers_to_remove": ["x-gone"],
+    }]);
+    let site = site(service.address, true, over_grpc(json!({})), routes);
+    let answer = ask(&site.proxy, "GET", "test", "/", "");
+    assert_eq!(answer.status, 403);
+    let of = |name: &str| answer.headers.values(name).join(" ");
+    assert_eq!(["x-d", "x-gone", "x-route"].map(of), ["service", "service", "route"]);
+}
+
+#[test]
+fn a_failure_of_the_service_says_what_it_wants() {
+    let failed = |code, headers| CheckResponse {
+        status: Some(Status { code, ..Status::default() }),
+        http_response: Some(HttpResponse::ErrorResponse(DeniedHttpResponse {
+            status: Some(HttpStatus { code: 501 }),
+            headers,
+            body: "mine".into(),
+            ..DeniedHttpResponse::default()
+        })),
+        ..CheckResponse::default()
+    };
+    let headers = || vec![option("x-b", "2", Some(true), 0), option("x-a", "1", None, 0)];
+    let service = always(failed(13, headers()));
+    let site = site(service.address, true, over_grpc(json!({})), json!([]));
+    let answer = ask(&site.proxy, "GET", "test", "/", "");
+    assert_eq!((answer.status, answer.text(), answer.header("x-a"), answer.header("x-b")), (501, "mine", "1", "2"));
+    let fine = always(failed(0, headers()));
+    let site = self::site(fine.address, true, over_grpc(json!({})), json!([]));
+    assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 200, "the code has the word");
+    let broken = always(failed(13, vec![set("x", "a\nb")]));
+    let site = self::site(broken.address, true, over_grpc(json!({"validate_mutations": true})), json!([]));
+    let answer = ask(&site.proxy, "GET", "test", "/", "");
+    assert_eq!((answer.status, answer.text()), (403, ""));
+    let counted = ["error", "invalid"].map(|name| site.stat(&format!("http.ingress_http.ext_authz.{name}")));
+    assert_eq!(counted, [1, 0]);
+}
+
+#[test]
+fn additions_to_the_answer_come_before_what_replaces_them() {
+    let action = |key: &str, value: &str, action| option(key, value, None, action);
+    let headers = vec![
+        action("x-k", "1", 2),
+        action("x-k", "2", 0),
+        action("x-m", "3", 3),
+        action("x-m", "4", 0),
+        action("x-odd", "5", 9),
+    ];
+    let answer = || OkHttpResponse { response_headers_to_add: headers.clone(), ..OkHttpResponse::default() };
+    let service = always(allowed(answer()));
+    let site = site(service.address, true, over_grpc(json!({})), json!([]));
+    let response = ask(&site.proxy, "GET", "test", "/", "");
+    let of = |name: &str| response.headers.values(name).join(" ");
+    assert_eq!(["x-k", "x-m", "x-odd"].map(of), ["1", "3", ""]);
+    let strict = self::site(service.address, true, over_grpc(json!({"validate_mutations": true})), json!([]));
+    assert_eq!(ask(&strict.proxy, "GET", "test", "/", "").status, 500);
 }
 
 #[test]
@@ -687,4 +810,60 @@ fn a_service_over_http_sees_the_body_under_the_requests_method() {
     assert_eq!((&*asked.method, &*asked.target, &*asked.body), ("POST", "/always", &b"1234"[..]));
     assert_eq!(asked.headers.values("x-envoy-auth-partial-body"), ["true"]);
     assert_eq!(site.origin.requests()[0].body, b"123456");
+}
+
+#[test]
+fn a_service_over_http_names_what_to_remove_to_the_proxy_alone() {
+    let listed = json!({
+        "allowed_upstream_headers": {"patterns": [{"prefix": "x-"}]},
+        "allowed_client_headers_on_success": {"patterns": [{"prefix": "x-"}]},
+    });
+    for status in [200, 403] {
+        let service = Origin::fixed(format!(
+            "HTTP/1.1 {status} X\r\ncontent-length: 0\r\nx-a: 1\r\nx-envoy-auth-headers-to-remove: x-foo\r\n\r\n"
+        ));
+        let site =
+            site(service.address, false, over_http(json!({"authorization_response": listed}), json!({})), json!([]));
+        let answer = ask(&site.proxy, "GET", "test", "/", "x-foo: 1\r\n");
+        assert_eq!((answer.status, answer.header("x-a")), (status, "1"));
+        assert!(!answer.headers.contains("x-envoy-auth-headers-to-remove"), "{answer:?}");
+        for request in site.origin.requests() {
+            assert!(!request.headers.contains("x-envoy-auth-headers-to-remove") && !request.headers.contains("x-foo"));
+        }
+    }
+}
+
+#[test]
+fn a_routes_own_service_is_shown_what_the_filters_would_be() {
+    let grpc = always(allowed(OkHttpResponse::default()));
+    let plain = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let over_http = |cluster: &str| {
+        let uri = json!({"uri": "http://authz", "cluster": cluster, "timeout": "10s"});
+        json!({"http_service": {"server_uri": uri}})
+    };
+    let start = |filter: Value, settings: Value| {
+        let filter = extension("envoy.filters.http.ext_authz", KIND, filter);
+        let own = json!({"envoy.filters.http.ext_authz": {"@type": PER_ROUTE, "check_settings": settings}});
+        let routes =
+            json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}, "typed_per_filter_config": own}]);
+        let config = Config::routes(routes)
+            .cluster("origin", &[origin.address])
+            .cluster_with("authz", &[grpc.address], http2())
+            .cluster("plain", &[plain.address])
+            .overlay_filter("http", json!({"http_filters": [filter, router()]}));
+        Proxy::start(&config)
+    };
+    let of_grpc = start(over_grpc(json!({})), over_http("plain"));
+    assert_eq!(ask(&of_grpc, "GET", "test", "/", "cookie: a=b\r\n").status, 200);
+    assert_eq!(plain.requests()[0].headers.value("cookie"), Some("a=b"), "the filter's own service would see all");
+    let mut filter = over_http("plain");
+    filter["with_request_body"] = json!({"max_request_bytes": 10});
+    let of_http = start(filter, over_grpc(json!({})));
+    let request = "POST / HTTP/1.1\r\nhost: test\r\nauthorization: c\r\ncookie: a=b\r\ncontent-length: 2\r\n\r\nhi";
+    assert_eq!(of_http.exchange(request).status, 200);
+    let seen = told(&grpc, 0);
+    let names: Vec<&str> = seen.headers.keys().map(String::as_str).filter(|name| !name.starts_with(':')).collect();
+    assert_eq!(names, ["authorization", "x-envoy-auth-partial-body"]);
+    assert_eq!((&*seen.raw_body, &*seen.body), (&b"hi"[..], ""));
 }

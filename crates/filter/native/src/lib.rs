@@ -39,6 +39,7 @@ mod json_to_metadata;
 mod jwt_authn;
 mod local_ratelimit;
 mod mutation_rules;
+mod origin;
 mod pace;
 mod per_worker;
 mod ratelimit;

@@ -15,11 +15,13 @@ use std::sync::Arc;
 
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
+    Treatment,
 };
 use postrider_http::{HeaderId, Method};
 use postrider_model::{Reading, StringMatch, Value, ValueError, string_match};
 use postrider_telemetry::Block;
 
+use crate::origin::origin;
 use crate::read::field_value;
 use crate::share::drawn;
 
@@ -135,29 +137,31 @@ impl Filter for Gate {
 
     fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
         let Some(policy) = &self.policy else { return Action::Done };
-        let Some(origin) = stream.request.fields.get(HeaderId::Origin).filter(|origin| !origin.is_empty()) else {
+        let Some(origin) = origin(&stream.request.fields).filter(|origin| !origin.is_empty()) else {
             return Action::Done;
         };
+        let origin = origin.into_owned();
         let enabled = drawn(policy.enabled, stream);
         if !enabled && !drawn(Some(policy.shadow), stream) {
             return Action::Done;
         }
-        let allowed = policy.allows(origin);
+        let allowed = policy.allows(&origin);
         self.stats.inc(if allowed { stat::ORIGIN_VALID } else { stat::ORIGIN_INVALID });
         if !enabled {
             return Action::Done;
         }
         let asked = stream.request.fields.get(HeaderId::AccessControlRequestMethod);
         let preflight = stream.request.method() == Method::Options && asked.is_some_and(|method| !method.is_empty());
-        if allowed {
-            *state = State::Any(Box::new(Origin(origin.to_vec())));
-        }
-        match (preflight, allowed) {
-            (true, true) => policy.answer(stream, Some(origin)),
+        let action = match (preflight, allowed) {
+            (true, true) => policy.answer(stream, Some(&origin)),
             // A browser that finds its origin missing looks at nothing else.
             (true, false) if policy.forward_others == Some(false) => policy.answer(stream, None),
             _ => Action::Done,
+        };
+        if allowed {
+            *state = State::Any(Box::new(Origin(origin)));
         }
+        action
     }
 
     fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
@@ -191,13 +195,17 @@ impl Policy {
         if self.private_network == Some(true) && wanted == Some(b"true") {
             headers.push(("access-control-allow-private-network", b"true"));
         }
-        for (name, value) in [
-            ("access-control-allow-methods", &self.methods),
-            ("access-control-allow-headers", &self.headers),
-            ("access-control-max-age", &self.max_age),
+        // What everything is allowed of is told as what was asked for: to a request with credentials a browser takes `*` by
+        // the letter.
+        let asked = |name: &[u8]| stream.request.fields.get_name(name).unwrap_or_default();
+        for (name, value, everything) in [
+            ("access-control-allow-methods", &self.methods, &b"access-control-request-method"[..]),
+            ("access-control-allow-headers", &self.headers, b"access-control-request-headers"),
         ] {
-            headers.extend(value.as_ref().map(|value| (name, value.as_bytes())));
+            let Some(value) = value else { continue };
+            headers.push((name, if value == "*" { asked(everything) } else { value.as_bytes() }));
         }
+        headers.extend(self.max_age.as_ref().map(|value| ("access-control-max-age", value.as_bytes())));
         plain(headers.into_iter().map(|(name, value)| (name.into(), value.to_vec().into())).collect())
     }
 }
@@ -209,6 +217,7 @@ fn plain(headers: Headers) -> Action {
         status: 200,
         headers,
         details: "cors_response".into(),
+        treatment: Treatment::Own,
         ..LocalReply::default()
     }))
 }

@@ -14,6 +14,7 @@ use postrider_http::{HeaderId, Method, RequestHead};
 use postrider_model::{Reading, StringMatch, Value, ValueError, string_match};
 use postrider_telemetry::Block;
 
+use crate::origin::origin;
 use crate::share::drawn;
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.csrf.v3.CsrfPolicy";
@@ -113,10 +114,16 @@ impl Filter for Gate {
 impl Gate {
     /// The counter that the request belongs to.
     fn judge(&self, request: &RequestHead) -> postrider_telemetry::stats::Counter {
-        let from = |id| request.fields.get(id).map(host_and_port).filter(|from| !from.is_empty());
-        let source = from(HeaderId::Origin).or_else(|| from(HeaderId::Referer));
+        let origin = origin(&request.fields);
         // A page without an origin of its own sends `null`.
-        let Some(source) = source.filter(|source| *source != b"null") else { return stat::MISSING };
+        if origin.as_deref() == Some(b"null") {
+            return stat::MISSING;
+        }
+        let from = |url| Some(host_and_port(url)).filter(|from: &&[u8]| !from.is_empty());
+        let source = origin.as_deref().and_then(from);
+        let Some(source) = source.or_else(|| from(request.fields.get(HeaderId::Referer)?)) else {
+            return stat::MISSING;
+        };
         if source == host_and_port(request.authority()) {
             return stat::VALID;
         }
@@ -131,14 +138,22 @@ fn host_and_port(url: &[u8]) -> &[u8] {
     let scheme = url.windows(3).position(|part| part == b"://");
     let Some((scheme, rest)) = scheme.and_then(|at| Some((url.get(..at)?, url.get(at + 3..)?))) else { return url };
     let of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-    if scheme.is_empty() || !scheme.iter().all(of_scheme) {
+    if !scheme.first().is_some_and(u8::is_ascii_alphabetic) || !scheme.iter().all(of_scheme) {
         return url;
     }
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let authority = rest.get(..end).unwrap_or_default();
-    let host =
-        authority.iter().position(|byte| *byte == b'@').and_then(|at| authority.get(at + 1..)).unwrap_or(authority);
-    if host.is_empty() || host.contains(&b'#') { url } else { host }
+    let mut parts = authority.splitn(2, |byte| *byte == b'@');
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+    // What stands before the host may not end the authority to other readers of the URL.
+    let of_user = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.!~*'()%;:&=+$,".contains(byte);
+    let host = match second {
+        Some(_) if !first.iter().all(of_user) => return url,
+        Some(host) => host,
+        None => first,
+    };
+    let odd = |byte: &u8| matches!(byte, b'#' | b'@' | b'\\');
+    if host.is_empty() || host.iter().any(odd) { url } else { host }
 }
 
 #[cfg(test)]

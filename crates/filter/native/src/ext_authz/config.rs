@@ -18,6 +18,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) service: Arc<Service>,
+    /// The filter's own service speaks plain HTTP. It settles what services are shown, those of routes, too.
+    pub(super) is_http: bool,
     pub(super) failure_mode_allow: bool,
     pub(super) failure_mode_allow_header: bool,
     pub(super) body: Option<BodySettings>,
@@ -137,6 +139,7 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             at.error("clear_route_cache_headers", "an empty name is no header's");
         }
         Config {
+            is_http: matches!(service, Service::Http(_)),
             service: Arc::new(service),
             failure_mode_allow: at.flag("failure_mode_allow"),
             failure_mode_allow_header: at.flag("failure_mode_allow_header_add"),
@@ -171,6 +174,19 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             },
         }
     })
+}
+
+impl Config {
+    /// Whether a service sees headers of this name, in lower case. Some see only a `few` by default.
+    pub(super) fn shows(&self, name: &str, few: bool) -> bool {
+        const FEW: [&str; 4] = ["authorization", ":method", ":path", ":authority"];
+        let listed = |list: &[StringMatch]| list.iter().any(|rule| rule.matches(name));
+        let allowed = match &self.allowed_headers {
+            Some(list) => listed(list) || few && FEW.contains(&name),
+            None => !few || FEW.contains(&name),
+        };
+        allowed && !listed(&self.disallowed_headers)
+    }
 }
 
 fn service(at: &mut Reading<'_>) -> Option<Service> {

@@ -41,7 +41,7 @@ pub(super) fn ask(
         labels: labels(config, stream),
         ..Peer::default()
     };
-    let session = config.include_tls_session.then(|| info.tls.as_ref()?.server_name.clone()).flatten();
+    let server_name = || info.tls.as_ref().and_then(|session| session.server_name.clone()).unwrap_or_default();
     let attributes = AttributeContext {
         source: Some(source),
         destination: Some(destination),
@@ -58,7 +58,7 @@ pub(super) fn ask(
             },
             None => Metadata::default(),
         }),
-        tls_session: session.map(|sni| TlsSession { sni }),
+        tls_session: config.include_tls_session.then(|| TlsSession { sni: server_name() }),
     };
     CheckRequest { attributes: Some(attributes) }.encode_to_vec()
 }
@@ -84,10 +84,7 @@ fn labels(config: &Config, stream: &Stream<'_>) -> BTreeMap<String, String> {
 
 fn http(config: &Config, settings: Option<&BodySettings>, stream: &Stream<'_>) -> HttpRequest {
     let request = &stream.request;
-    let all = carried(request, |name| {
-        let allowed = config.allowed_headers.as_ref().is_none_or(|list| list.iter().any(|rule| rule.matches(name)));
-        allowed && !config.disallowed_headers.iter().any(|rule| rule.matches(name))
-    });
+    let all = carried(request, |name| config.shows(name, config.is_http));
     let text = |bytes: &[u8]| sanitized(bytes);
     let mut message = HttpRequest {
         id: stream.info.stream_id.to_string(),
@@ -108,7 +105,8 @@ fn http(config: &Config, settings: Option<&BodySettings>, stream: &Stream<'_>) -
     if let Some(settings) = settings {
         let held = stream.request_body.bytes();
         let sent = held.get(..settings.max).unwrap_or(held);
-        match settings.as_bytes {
+        // Of a service over HTTP there is no other way, and a route's service gets what the filter's would.
+        match settings.as_bytes || config.is_http {
             true => message.raw_body = sent.to_vec(),
             false => message.body = sanitized(sent),
         }
@@ -137,7 +135,6 @@ pub(super) fn verdict(answer: &[u8]) -> Verdict {
     // An answer without a status says OK: that is the default of its code.
     let code = answer.status.map_or(0, |status| status.code);
     let decision = match answer.http_response {
-        Some(HttpResponse::ErrorResponse(error)) => Decision::Failed(denial(error, None)),
         Some(HttpResponse::OkResponse(ok)) if code == 0 => {
             #[allow(deprecated, reason = "services still write it, and it has the last word")]
             let older = ok.dynamic_metadata.clone();
@@ -145,7 +142,8 @@ pub(super) fn verdict(answer: &[u8]) -> Verdict {
             Decision::Allowed(Box::new(allowance(ok)))
         }
         _ if code == 0 => Decision::Allowed(Box::default()),
-        Some(HttpResponse::DeniedResponse(denied)) => Decision::Denied(denial(denied, Some(403))),
+        Some(HttpResponse::ErrorResponse(error)) => Decision::Failed(failure(error)),
+        Some(HttpResponse::DeniedResponse(denied)) => Decision::Denied(denial(denied)),
         _ => Decision::Denied(Denial { status: Some(403), ..Denial::default() }),
     };
     let metadata = match metadata.as_ref().map(from_struct) {
@@ -167,23 +165,41 @@ fn allowance(ok: OkHttpResponse) -> Allowance {
         list.extend(header(option));
     }
     for option in ok.response_headers_to_add {
-        use header_value_option::HeaderAppendAction as Action;
-        let action = match (appends(&option), option.append_action()) {
-            (Some(true), _) | (None, Action::AppendIfExistsOrAdd) => AppendAction::AppendIfExistsOrAdd,
-            (Some(false), _) | (None, Action::OverwriteIfExistsOrAdd) => AppendAction::OverwriteIfExistsOrAdd,
-            (None, Action::AddIfAbsent) => AppendAction::AddIfAbsent,
-            (None, Action::OverwriteIfExists) => AppendAction::OverwriteIfExists,
-        };
-        allowance.response.extend(header(option).map(|header| (action, header)));
+        match action(&option) {
+            Some(action) => allowance.response.extend(header(option).map(|header| (action, header))),
+            None => allowance.has_unknown_action = true,
+        }
     }
+    allowance.order_response();
     allowance
 }
 
+fn action(option: &HeaderValueOption) -> Option<AppendAction> {
+    use header_value_option::HeaderAppendAction as Action;
+    Some(match (appends(option), Action::try_from(option.append_action).ok()) {
+        (Some(true), _) | (None, Some(Action::AppendIfExistsOrAdd)) => AppendAction::AppendIfExistsOrAdd,
+        (Some(false), _) | (None, Some(Action::OverwriteIfExistsOrAdd)) => AppendAction::OverwriteIfExistsOrAdd,
+        (None, Some(Action::AddIfAbsent)) => AppendAction::AddIfAbsent,
+        (None, Some(Action::OverwriteIfExists)) => AppendAction::OverwriteIfExists,
+        (None, None) => return None,
+    })
+}
+
 /// Headers that ask to be appended are none of a denial's, as in Envoy.
-fn denial(denied: DeniedHttpResponse, status: Option<u16>) -> Denial {
-    let code = denied.status.and_then(|status| u16::try_from(status.code).ok()).filter(|code| *code > 0);
-    let headers = denied.headers.into_iter().filter(|option| appends(option) != Some(true)).filter_map(header);
-    Denial { status: code.or(status), headers: headers.collect(), body: denied.body.into_bytes() }
+fn denial(mut denied: DeniedHttpResponse) -> Denial {
+    denied.headers.retain(|option| appends(option) != Some(true));
+    let denial = failure(denied);
+    Denial { status: denial.status.or(Some(403)), ..denial }
+}
+
+/// They are a failure's, behind the others.
+fn failure(error: DeniedHttpResponse) -> Denial {
+    let (appended, set): (Vec<_>, Vec<_>) = error.headers.into_iter().partition(|option| appends(option) == Some(true));
+    Denial {
+        status: error.status.and_then(|status| u16::try_from(status.code).ok()).filter(|code| *code > 0),
+        headers: set.into_iter().chain(appended).filter_map(header).collect(),
+        body: error.body.into_bytes(),
+    }
 }
 
 fn appends(option: &HeaderValueOption) -> Option<bool> {

@@ -30,11 +30,9 @@ pub(super) fn ask(
     let _ = head.set_path(if path.is_empty() { b"/" } else { &path });
     let _ = head.set_authority(request.authority());
     head.set_scheme(request.scheme().unwrap_or(Scheme::Http));
-    let mut lines = carried(request, |name| {
-        let allowed = config.allowed_headers.iter().flatten().any(|rule| rule.matches(name));
-        let usual = name == "authorization" || allowed;
-        usual && !config.disallowed_headers.iter().any(|rule| rule.matches(name))
-    });
+    // A route's service under a filter whose own one speaks gRPC gets what that one would, if nothing says what.
+    let few = config.is_http || config.allowed_headers.is_some();
+    let mut lines = carried(request, |name| config.shows(name, few));
     let mut body = Vec::new();
     if let Some(settings) = settings {
         let held = stream.request_body.bytes();
@@ -57,7 +55,9 @@ pub(super) fn ask(
     for (name, format) in &service.headers_to_add {
         value.clear();
         stream.host.format(stream, format, &mut value);
-        let _ = head.fields.set_header(name, &value);
+        if !value.is_empty() {
+            let _ = head.fields.set_header(name, &value);
+        }
     }
     (head, body)
 }
@@ -78,10 +78,11 @@ const OWN: [&str; 9] = [
 /// What the answer means: 200 allows, a status from 500 on is a failure, any other denies.
 pub(super) fn verdict(service: &HttpService, answer: &Answer) -> Verdict {
     let status = answer.head.status();
-    let lines: Vec<Header> =
-        answer.head.fields.iter().map(|field| (name_of(field.name), field.value.to_vec())).collect();
+    let lines = answer.head.fields.iter().map(|field| (name_of(field.name), field.value.to_vec()));
+    // It is for us alone.
+    let (removals, lines): (Vec<Header>, Vec<Header>) = lines.partition(|(name, _)| name == REMOVE);
     let decision = match status {
-        200 => Decision::Allowed(Box::new(allowance(service, &lines))),
+        200 => Decision::Allowed(Box::new(allowance(service, &removals, &lines))),
         500.. => Decision::Failed(Denial::default()),
         _ => Decision::Denied(Denial {
             status: Some(status),
@@ -96,11 +97,10 @@ pub(super) fn verdict(service: &HttpService, answer: &Answer) -> Verdict {
     Verdict { decision, metadata: metadata.map(|(name, value)| (name.clone(), text(value))).collect() }
 }
 
-fn allowance(service: &HttpService, lines: &[Header]) -> Allowance {
+fn allowance(service: &HttpService, removals: &[Header], lines: &[Header]) -> Allowance {
     let of =
         |rules: &[StringMatch]| lines.iter().filter(|(name, _)| is_listed(rules, name)).cloned().collect::<Vec<_>>();
-    let remove = lines.iter().filter(|(name, _)| name == REMOVE);
-    let remove = remove.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+    let remove = removals.iter().flat_map(|(_, value)| value.split(|byte| *byte == b','));
     Allowance {
         set: of(&service.upstream),
         add: of(&service.upstream_append),

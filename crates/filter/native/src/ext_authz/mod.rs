@@ -72,7 +72,7 @@ impl Factory for ExtAuthz {
         }
         let config = &self.config;
         let prefix = |scope: &str| match &config.stat_prefix {
-            Some(own) => format!("{scope}.ext_authz.{own}"),
+            Some(own) => format!("{scope}.ext_authz.{}", own.strip_suffix('.').unwrap_or(own)),
             None => format!("{scope}.ext_authz"),
         };
         let body = most_specific.and_then(|scope| scope.body.clone()).unwrap_or_else(|| config.body.clone());
@@ -178,6 +178,7 @@ impl Filter for Authorizer {
             if self.config.deny_at_disable && self.config.shadow_mode {
                 let denial = Denial::default();
                 let status = self.config.status_on_error;
+                stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
                 return self.shadow(stream, &Shadowed::Denied { status, denial: &denial });
             }
             if self.config.deny_at_disable {
@@ -327,14 +328,18 @@ impl Authorizer {
         *state = State::Empty;
         match verdict.decision {
             Decision::Allowed(mut allowance) => {
+                let invalid = self.config.validate_mutations && allowance.validate().is_err();
                 let restricted = self.config.rules.as_ref().map_or(Ok(()), |rules| allowance.restrict(rules));
-                if restricted.is_err() || self.config.validate_mutations && allowance.validate().is_err() {
+                if invalid || restricted.is_err() {
                     return self.invalid(stream, cluster);
                 }
                 self.stats.inc(stat::OK);
                 count(&cluster, of_cluster::OK);
-                let changed = allowance.apply(stream.request);
-                if changed && self.config.clear_route_cache && allowance.touches(&self.config.clearing_headers) {
+                if let Err(header) = allowance.apply(stream.request) {
+                    stream.info.flags.insert(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+                    return Action::Respond(Box::new(header.reply()));
+                }
+                if self.config.clear_route_cache && allowance.touches(&self.config.clearing_headers) {
                     stream.info.route_is_stale = true;
                 }
                 if self.config.shadow_mode {
@@ -346,9 +351,6 @@ impl Authorizer {
                 Action::Done
             }
             Decision::Denied(denial) => {
-                if self.config.validate_mutations && denial.validate().is_err() {
-                    return self.invalid(stream, cluster);
-                }
                 self.stats.inc(stat::DENIED);
                 count(&cluster, of_cluster::DENIED);
                 if let (Some((_, whole)), true) = (&cluster, self.config.charge_cluster_response_stats) {
@@ -358,14 +360,18 @@ impl Authorizer {
                     let status = denial.status_or(403);
                     return self.shadow(stream, &Shadowed::Denied { status, denial: &denial });
                 }
+                if self.config.validate_mutations && denial.validate().is_err() {
+                    return self.invalid(stream, cluster);
+                }
                 stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
                 self.answer(denial, 403, "ext_authz_denied")
             }
-            Decision::Failed(denial) => {
+            Decision::Failed(mut denial) => {
                 self.stats.inc(stat::ERROR);
                 count(&cluster, of_cluster::ERROR);
                 if self.config.shadow_mode {
-                    return self.shadow(stream, &Shadowed::Failed { status: self.config.status_on_error });
+                    let status = denial.status_or(self.config.status_on_error);
+                    return self.shadow(stream, &Shadowed::Failed { status });
                 }
                 if self.config.failure_mode_allow {
                     self.stats.inc(stat::FAILURE_MODE_ALLOWED);
@@ -376,7 +382,7 @@ impl Authorizer {
                     return Action::Done;
                 }
                 if self.config.validate_mutations && denial.validate().is_err() {
-                    return self.invalid(stream, cluster);
+                    denial = Denial::default();
                 }
                 stream.info.flags.insert(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
                 self.answer(denial, self.config.status_on_error, "ext_authz_error")

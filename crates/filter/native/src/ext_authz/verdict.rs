@@ -1,6 +1,6 @@
 //! What a service decided, whatever it speaks, and what that does to a request and its answer.
 
-use postrider_filter_api::LocalReply;
+use postrider_filter_api::{LocalReply, Treatment};
 use postrider_http::{Fields, HeaderName, RequestHead, is_field_value};
 use postrider_model::{AppendAction, Value};
 
@@ -43,7 +43,17 @@ pub(super) struct Allowance {
     pub(super) remove: Vec<String>,
     pub(super) query_set: Vec<(String, String)>,
     pub(super) query_remove: Vec<String>,
+    /// In the order in which they are done: see [`Allowance::order_response`].
     pub(super) response: Vec<(AppendAction, Header)>,
+    /// It names an action that there is not; its header is left out.
+    pub(super) has_unknown_action: bool,
+}
+
+/// A header of a request that a service wants and that cannot be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unsendable {
+    Name(String),
+    Value(String),
 }
 
 /// What a client is told that is turned away.
@@ -66,7 +76,18 @@ impl Allowance {
         let response = self.response.iter().map(|(_, header)| header);
         let headers = self.set.iter().chain(&self.append).chain(&self.add).chain(response);
         let queries = self.query_set.iter().all(|(key, value)| is_query_text(key) && is_query_text(value));
-        (headers.into_iter().all(is_valid) && queries).then_some(()).ok_or(Invalid)
+        let valid = headers.into_iter().all(is_valid) && queries && !self.has_unknown_action;
+        valid.then_some(()).ok_or(Invalid)
+    }
+
+    /// Additions come before what replaces them, whatever the order in which the service wrote them, as in Envoy.
+    pub(super) fn order_response(&mut self) {
+        self.response.sort_by_key(|(action, _)| match action {
+            AppendAction::AppendIfExistsOrAdd => 0,
+            AppendAction::OverwriteIfExistsOrAdd => 1,
+            AppendAction::AddIfAbsent => 2,
+            AppendAction::OverwriteIfExists => 3,
+        });
     }
 
     /// Leaves out what the rules do not allow.
@@ -87,39 +108,48 @@ impl Allowance {
         self.set.len() + self.append.len() + self.add.len() + self.remove.len()
     }
 
-    /// Changes the request; answers whether there was anything to change.
-    pub(super) fn apply(&self, request: &mut RequestHead) -> bool {
-        for (name, value) in &self.set {
-            set(request, name, value);
+    /// Changes the request.
+    ///
+    /// # Errors
+    /// A header that cannot be sent. The request must not go on without it: it would carry what its client said in the
+    /// header's place.
+    pub(super) fn apply(&self, request: &mut RequestHead) -> Result<(), Unsendable> {
+        for header in &self.set {
+            set(request, header)?;
         }
-        for (name, value) in &self.append {
-            append(&mut request.fields, name, value);
+        for header in &self.append {
+            // Without one to be joined to, it is nowhere.
+            if request.fields.get_name(header.0.as_bytes()).is_some() {
+                is_sendable(header)?;
+            }
+            append(&mut request.fields, &header.0, &header.1);
         }
-        for (name, value) in self.add.iter().filter(|(name, _)| !is_framing(name)) {
-            // What cannot be a header is left out.
-            let _ = request.fields.append_name(name.as_bytes(), value);
+        for header in self.add.iter().filter(|(name, _)| !is_framing(name)) {
+            is_sendable(header)?;
+            let _ = request.fields.append_name(header.0.as_bytes(), &header.1);
         }
         for name in self.remove.iter().filter(|name| !is_framing(name)) {
             request.fields.remove_name(name.as_bytes());
         }
-        let asks_query = !self.query_set.is_empty() || !self.query_remove.is_empty();
-        if asks_query {
+        if self.asks_query() {
             let path = with_query(request.path(), &self.query_set, &self.query_remove);
-            // What cannot be a path changes nothing.
             let _ = request.set_path(&path);
         }
-        asks_query || self.changes() > 0
+        Ok(())
     }
 
-    /// Whether a header of these names, in lower case, is changed; of any, where there are none.
+    /// Whether the route is to be chosen again for what it changes: the query, or a header of these names, in lower case; of
+    /// any, where there are none. What is only put beside other headers is no reason, as in Envoy.
     pub(super) fn touches(&self, names: &[String]) -> bool {
-        let is_listed = |name: &str| names.iter().any(|listed| name.eq_ignore_ascii_case(listed));
-        let mut changed = self.set.iter().chain(&self.append).chain(&self.add).map(|(name, _)| name);
-        let asks_query = !self.query_set.is_empty() || !self.query_remove.is_empty();
-        names.is_empty()
-            || changed.any(|name| is_listed(name))
-            || self.remove.iter().any(|name| is_listed(name))
-            || asks_query && is_listed(":path")
+        let is_listed =
+            |name: &String| names.is_empty() || names.iter().any(|listed| name.eq_ignore_ascii_case(listed));
+        self.set.iter().chain(&self.append).any(|(name, _)| is_listed(name))
+            || self.remove.iter().any(is_listed)
+            || self.asks_query()
+    }
+
+    fn asks_query(&self) -> bool {
+        !self.query_set.is_empty() || !self.query_remove.is_empty()
     }
 
     /// Changes the answer that the request brought.
@@ -139,6 +169,22 @@ impl Allowance {
                 }
                 (AppendAction::AddIfAbsent, true) | (AppendAction::OverwriteIfExists, false) => Ok(()),
             };
+        }
+    }
+}
+
+impl Unsendable {
+    /// What a client gets in the place of an answer to such a request.
+    pub(super) fn reply(self) -> LocalReply {
+        let body = match self {
+            Unsendable::Name(name) => format!("invalid header name: {}", name.escape_default()),
+            Unsendable::Value(name) => format!("invalid header value for: {name}"),
+        };
+        LocalReply {
+            status: 503,
+            details: format!("filter_removed_required_request_headers{{{}}}", body.replace(' ', "_")).into(),
+            body: body.into_bytes().into(),
+            ..LocalReply::default()
         }
     }
 }
@@ -163,6 +209,7 @@ impl Denial {
             status,
             body: self.body.into(),
             headers: headers.map(|(name, value)| (name.into(), value.into())).collect(),
+            treatment: Treatment::InPlace,
             details: details.into(),
             grpc_status: None,
         }
@@ -174,9 +221,32 @@ fn is_valid((name, value): &Header) -> bool {
     HeaderName::new(pseudo.as_bytes()).is_ok() && is_field_value(value)
 }
 
-/// Nothing that would end the query or the request line.
+/// # Errors
+/// It cannot.
+fn is_sendable(header: &Header) -> Result<(), Unsendable> {
+    let (name, value) = header;
+    match is_framing(name) || is_valid(header) {
+        true => Ok(()),
+        false if is_field_value(value) => Err(Unsendable::Name(name.clone())),
+        false => Err(Unsendable::Value(name.clone())),
+    }
+}
+
+/// What stands for itself in a query: anything else would have to be encoded, or make two parameters of one.
 fn is_query_text(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._*".contains(&byte))
+}
+
+/// A parameter as the service writes it, but for what would end the query or the request line.
+fn parameter(name: &str, value: &str) -> Vec<u8> {
+    let mut pair = Vec::with_capacity(name.len() + value.len() + 1);
+    for byte in format!("{name}={value}").bytes() {
+        match byte.is_ascii_graphic() && byte != b'#' {
+            true => pair.push(byte),
+            false => pair.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+    pair
 }
 
 /// What the proxy itself decides about a message.
@@ -195,16 +265,20 @@ fn is_framing(name: &str) -> bool {
     name.starts_with(':') || OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
-fn set(request: &mut RequestHead, name: &str, value: &[u8]) {
-    // What cannot be what it should be changes nothing.
-    let _ = match name {
+/// # Errors
+/// It cannot be sent.
+fn set(request: &mut RequestHead, header: &Header) -> Result<(), Unsendable> {
+    is_sendable(header)?;
+    let (name, value) = header;
+    match &**name {
         ":method" => request.set_method(value),
         ":path" => request.set_path(value),
         ":authority" => request.set_authority(value),
         name if name.eq_ignore_ascii_case("host") => request.set_authority(value),
         name if is_framing(name) => Ok(()),
         name => request.fields.set_name(name.as_bytes(), value),
-    };
+    }
+    .map_err(|_| Unsendable::Value(name.clone()))
 }
 
 /// Joins it to what is there, as one line.
@@ -239,14 +313,14 @@ fn with_query(path: &[u8], set: &[(String, String)], remove: &[String]) -> Vec<u
         match set.iter().zip(&mut placed).find(|((name, _), _)| name.as_bytes() == key) {
             Some(((name, value), placed)) => {
                 if !std::mem::replace(placed, true) {
-                    pairs.push(format!("{name}={value}").into_bytes());
+                    pairs.push(parameter(name, value));
                 }
             }
             None => pairs.push(pair.to_vec()),
         }
     }
     let new = set.iter().zip(placed).filter(|((name, _), placed)| !placed && !remove.contains(name));
-    pairs.extend(new.map(|((name, value), _)| format!("{name}={value}").into_bytes()));
+    pairs.extend(new.map(|((name, value), _)| parameter(name, value)));
     let mut out = bare.to_vec();
     if !pairs.is_empty() {
         out.push(b'?');
@@ -273,15 +347,18 @@ mod tests {
         assert_eq!(text("/p?a=1&b", &[("c", "y")], &["a"]), "/p?b&c=y");
         assert_eq!(text("/p?a=1", &[], &["a"]), "/p");
         assert_eq!(text("/p", &[("a", "1")], &[]), "/p?a=1");
+        assert_eq!(text("/p?s=1&b=2", &[("a", "x y#\u{e9}")], &["s"]), "/p?b=2&a=x%20y%23%C3%A9");
     }
 
     #[test]
-    fn changes_of_a_path_count_where_it_is_listed() {
+    fn what_the_route_may_depend_on_is_told() {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let header = Allowance { set: vec![("X-New".into(), b"r".to_vec())], ..Allowance::default() };
         assert!(header.touches(&[]) && header.touches(&list(&["x-new"])) && !header.touches(&list(&["x-other"])));
         let query = Allowance { query_set: pairs(&[("a", "b")]), ..Allowance::default() };
-        assert!(query.touches(&list(&[":path"])) && !query.touches(&list(&["x-new"])));
+        assert!(query.touches(&list(&["x-new"])));
+        let added = Allowance { add: vec![("x-new".into(), b"r".to_vec())], ..Allowance::default() };
+        assert!(!added.touches(&[]) && !added.touches(&list(&["x-new"])) && !Allowance::default().touches(&[]));
         let removed = Allowance { remove: vec!["x-old".into()], ..Allowance::default() };
         assert!(removed.touches(&list(&["x-old"])));
     }
@@ -299,7 +376,7 @@ mod tests {
             remove: vec!["host".into(), ":path".into(), "Content-Length".into()],
             ..Allowance::default()
         };
-        assert!(allowance.apply(&mut request));
+        assert_eq!(allowance.apply(&mut request), Ok(()));
         let lines: Vec<_> =
             request.fields.iter().map(|field| String::from_utf8_lossy(field.name).into_owned()).collect();
         assert_eq!(lines, ["host", "content-length", "x"]);
@@ -312,8 +389,33 @@ mod tests {
         let valid = |set| Allowance { set, ..Allowance::default() }.validate().is_ok();
         assert!(valid(header("x", b"1")) && valid(header(":path", b"/")));
         assert!(!valid(header("x y", b"1")) && !valid(header("x", b"a\r\nb")) && !valid(header("", b"")));
-        let query = Allowance { query_set: pairs(&[("a", "b c")]), ..Allowance::default() };
-        assert_eq!(query.validate(), Err(Invalid));
+        for text in ["b c", "x&y", "a=b", "%20", "a+b", "a/b", "~"] {
+            let query = Allowance { query_set: pairs(&[("a", text)]), ..Allowance::default() };
+            assert_eq!(query.validate(), Err(Invalid), "{text}");
+        }
+        let query = Allowance { query_set: pairs(&[("a", "b-c.d_e*9")]), ..Allowance::default() };
+        assert_eq!(query.validate(), Ok(()));
+        assert_eq!(Allowance { has_unknown_action: true, ..Allowance::default() }.validate(), Err(Invalid));
         assert!(Denial { headers: header("x", b"\0"), ..Denial::default() }.validate().is_err());
+    }
+
+    #[test]
+    fn a_request_does_not_go_on_without_a_header_that_the_service_wants() {
+        let mut request = RequestHead::new();
+        request.fields.append_name(b"x-o", b"the client's").unwrap();
+        let header = |name: &str, value: &[u8]| vec![(name.to_owned(), value.to_vec())];
+        let bad = || header("x-o", b"a\nb");
+        let value = Err(Unsendable::Value("x-o".into()));
+        assert_eq!(Allowance { set: bad(), ..Allowance::default() }.apply(&mut request), value);
+        assert_eq!(Allowance { append: bad(), ..Allowance::default() }.apply(&mut request), value);
+        assert_eq!(Allowance { add: bad(), ..Allowance::default() }.apply(&mut request), value);
+        let name = Allowance { set: header("x y\u{1}", b"1"), ..Allowance::default() }.apply(&mut request);
+        let reply = name.unwrap_err().reply();
+        assert_eq!((reply.status, &*reply.body), (503, &b"invalid header name: x y\\u{1}"[..]));
+        assert_eq!(reply.details, "filter_removed_required_request_headers{invalid_header_name:_x_y\\u{1}}");
+        // Nothing is there that it could be joined to.
+        let absent = Allowance { append: header("x-p", b"a\nb"), ..Allowance::default() };
+        assert_eq!(absent.apply(&mut request), Ok(()));
+        assert_eq!(request.fields.get_name(b"x-o"), Some(&b"the client's"[..]));
     }
 }
