@@ -79,6 +79,22 @@ fn a_request_goes_no_faster_than_the_limit() {
     assert!(stat(&site, "request_enforced") >= 5);
 }
 
+/// The upstream is not late when a filter paces what it says.
+#[test]
+fn what_is_paced_was_cut_at_the_routes_timeout() {
+    let route = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.2s"}}]);
+    for mode in ["REQUEST", "RESPONSE"] {
+        let site = limit(json!({"enable_mode": mode, "limit_kbps": 8, "fill_interval": "0.02s"}))
+            .routes(route.clone())
+            .start_before(serving(4096));
+        let began = Instant::now();
+        let answer = site.proxy.exchange(post(4096));
+        assert_eq!((answer.status, answer.body.len()), (200, 4096), "{mode}");
+        assert!(began.elapsed() >= Duration::from_millis(400), "{mode}");
+        assert_eq!(site.stat("cluster.origin.upstream_rq_timeout"), 0, "{mode}");
+    }
+}
+
 #[test]
 fn a_route_has_its_own_limit_and_one_without_is_free() {
     let off = of_route(json!({"limit_kbps": 1, "enable_mode": "DISABLED"}));

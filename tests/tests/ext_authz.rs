@@ -284,6 +284,24 @@ fn without_an_answer_the_request_is_refused_or_passes_as_configured() {
 
 /// As of requests that are forwarded.
 #[test]
+fn the_service_is_told_of_the_connections_peer_and_not_of_a_headers() {
+    let service = always(allowed(OkHttpResponse::default()));
+    let filter = extension("envoy.filters.http.ext_authz", KIND, over_grpc(json!({})));
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    for (at, manager) in [json!({}), json!({"xff_num_trusted_hops": 1})].into_iter().enumerate() {
+        let config = Config::proxy_to(origin.address)
+            .overlay_filter("http", json!({"http_filters": [filter, router()]}))
+            .overlay_filter("http", manager)
+            .cluster_with("authz", &[service.address], http2());
+        let proxy = Proxy::start(&config);
+        assert_eq!(ask(&proxy, "GET", "test", "/", "x-forwarded-for: 1.2.3.4, 5.6.7.8\r\n").status, 200);
+        let source = attributes(&service, at).source.unwrap().address.unwrap();
+        let Some(address::Address::SocketAddress(socket)) = source.address else { panic!("{source:?}") };
+        assert_eq!(socket.address, "127.0.0.1");
+    }
+}
+
+#[test]
 fn the_services_time_is_told_by_its_cluster() {
     let service = always(allowed(OkHttpResponse::default()));
     let http = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
@@ -360,6 +378,26 @@ fn a_service_that_says_nothing_is_given_up_at_its_timeout() {
     assert_eq!(site.stat("cluster.authz.upstream_rq_504"), 1);
 }
 
+/// A client that sent everything was told that it was too slow.
+#[test]
+fn a_request_that_a_filter_keeps_waiting_is_the_proxys_to_answer_for() {
+    let service = GrpcOrigin::silent();
+    let filter = extension("envoy.filters.http.ext_authz", KIND, over_grpc(json!({})));
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let requests =
+        ["GET / HTTP/1.1\r\nhost: test\r\n\r\n", "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\nhi"];
+    for (limit, text) in [("request_timeout", "request timeout"), ("stream_idle_timeout", "stream timeout")] {
+        let config = Config::proxy_to(origin.address)
+            .overlay_filter("http", json!({"http_filters": [filter, router()], limit: "0.2s"}))
+            .cluster_with("authz", &[service.address], http2());
+        let proxy = Proxy::start(&config);
+        for request in requests {
+            let answer = proxy.exchange(request);
+            assert_eq!((answer.status, answer.text()), (504, text), "{request}");
+        }
+    }
+}
+
 #[test]
 fn the_body_is_shown_as_far_as_it_is_wanted() {
     let service = always(allowed(OkHttpResponse::default()));
@@ -404,11 +442,23 @@ fn the_body_is_shown_as_far_as_it_is_wanted() {
     assert_eq!((&*http.raw_body, &*http.body), (&b"12345"[..], ""));
     assert_eq!(http.headers.get("x-envoy-auth-partial-body").map(String::as_str), Some("true"));
     assert_eq!(partial.origin.requests()[0].body, b"12345678");
+    // More than a connection may hold otherwise.
+    for (partial, length, status) in [(false, 300_000, 200), (false, 300_001, 413), (true, 400_000, 200)] {
+        let more = json!({"with_request_body": {"max_request_bytes": 300_000, "allow_partial_message": partial}});
+        let large = site(service.address, true, over_grpc(more), json!([]));
+        let asked = service.messages().len();
+        assert_eq!(send(&large, &"x".repeat(length)).status, status, "{length}");
+        if status == 200 {
+            assert_eq!(told(&service, asked).body.len(), 300_000);
+            assert_eq!(large.origin.requests()[0].body.len(), length);
+        }
+    }
+    let asked = service.messages().len();
     // A body that comes later is waited for, up to what is wanted of it.
     let mut client: RawClient = partial.proxy.client();
     client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 8\r\n\r\n123");
     client.send("45");
-    service.wait_messages(5);
+    service.wait_messages(asked + 1);
     client.send("678");
     assert_eq!(client.response("POST").unwrap().status, 200);
     assert_eq!(partial.origin.requests()[1].body, b"12345678");

@@ -123,6 +123,30 @@ fn rules_that_log_leave_a_hint() {
     assert!(site.logged(2).ends_with(r#"{"access_log_hint":false}"#), "{}", site.logged(2));
 }
 
+/// A CONNECT names a host, and no path that a rule could allow.
+#[test]
+fn a_connect_has_no_path_for_rules() {
+    let any = json!({"path": {"safe_regex": {"regex": ".*"}}});
+    for (permission, passes) in [
+        (json!({"url_path": any}), false),
+        (json!({"header": {"name": ":path", "present_match": true}}), false),
+        (json!({"not_rule": {"url_path": any}}), true),
+    ] {
+        let folder = TempDir::new();
+        let origin = Origin::echo("a");
+        let policies = json!({"p": policy(permission.clone(), anybody())});
+        let routes = json!([{"match": {"connect_matcher": {}}, "route": {"cluster": "origin"}}]);
+        let rules = json!({"rules": {"action": "ALLOW", "policies": policies}});
+        let config = config(rules, routes, &folder.path().join("log"), &origin)
+            .overlay_filter("http", json!({"upgrade_configs": [{"upgrade_type": "CONNECT"}]}));
+        let proxy = Proxy::start(&config);
+        let mut client = proxy.client();
+        client.send("CONNECT a.test:443 HTTP/1.1\r\nhost: a.test:443\r\n\r\n");
+        let status = client.response("CONNECT").unwrap().status;
+        assert_eq!(status == 403, !passes, "{permission}: {status}");
+    }
+}
+
 #[test]
 fn a_route_has_rules_of_its_own_or_none() {
     let of_route = |prefix: &str, config: Value| {

@@ -127,6 +127,34 @@ fn a_route_timeout_starts_when_the_request_has_ended() {
     gate.wait();
 }
 
+/// The upstream was in time; what is left is the client's to take.
+#[test]
+fn an_answer_that_its_client_takes_slowly_was_cut_at_the_routes_timeout() {
+    const LENGTH: usize = 400_000;
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            if request.target == "/never" {
+                continue;
+            }
+            connection.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n").as_bytes());
+            connection.write(&[b'x'; LENGTH]);
+        }
+    });
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.3s"}}]);
+    // SOL_SOCKET and SO_SNDBUF: the kernel takes little of the answer.
+    let small = json!({"level": 1, "name": 7, "int_value": 8192, "state": "STATE_LISTENING"});
+    let config = Config::routes(routes)
+        .cluster("origin", &[origin.address])
+        .overlay_listener("http", json!({"socket_options": [small]}));
+    let proxy = Proxy::start(&config);
+    let mut slow = RawClient::from_stream(net::connect_with_small_buffer(proxy.address("http"), 4096));
+    slow.send(get("/"));
+    origin.wait_requests(1);
+    // A later request was too late, so the first one's time is over, too.
+    assert_eq!(proxy.get("/never").status, 504);
+    assert_eq!(slow.response("GET").unwrap().body.len(), LENGTH);
+}
+
 #[test]
 fn an_idle_client_connection_is_closed() {
     let origin = Origin::echo("a");

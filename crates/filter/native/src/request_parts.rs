@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use postrider_http::{HeaderId, RequestHead, Scheme};
+use postrider_http::{HeaderId, Method, RequestHead, Scheme};
 use postrider_model::HeaderMatch;
 
 /// Of a longer path only this much is named in a challenge.
@@ -20,11 +20,16 @@ pub(crate) fn matches_headers(rules: &[HeaderMatch], request: &RequestHead) -> b
 pub(crate) fn header<'r>(request: &'r RequestHead, name: &str) -> Vec<&'r [u8]> {
     match name {
         ":method" => vec![request.method_bytes()],
-        ":path" => vec![request.path()],
+        ":path" => has_path(request).then(|| request.path()).into_iter().collect(),
         ":authority" => vec![request.authority()],
         ":scheme" => request.scheme().map(|scheme| scheme.as_str().as_bytes()).into_iter().collect(),
         name => request.fields.get_all_name(name.as_bytes()).collect(),
     }
+}
+
+/// A CONNECT names a host, and nothing of it.
+pub(crate) fn has_path(request: &RequestHead) -> bool {
+    request.method() != Method::Connect || !request.path().is_empty()
 }
 
 /// The first value of a query parameter, decoded; one without `=` has an empty value.

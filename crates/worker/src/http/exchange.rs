@@ -111,6 +111,8 @@ pub(crate) struct Exchange {
     /// When something came from the upstream.
     pub(super) last_received: Moment,
     pub(super) route_timeout: Option<Duration>,
+    /// The same while a filter keeps a message that is on its way, and since when: nobody waits for the upstream.
+    pub(super) stopped_timeout: Option<(Moment, Duration)>,
     /// When the next record of a stream that goes on is due.
     pub(super) next_record: Option<Moment>,
     pub(super) stream_idle: Option<Duration>,
@@ -199,6 +201,7 @@ impl Exchange {
             last_activity: now,
             last_received: now,
             route_timeout: None,
+            stopped_timeout: None,
             next_record: None,
             stream_idle: None,
             max_duration: None,
@@ -576,6 +579,7 @@ impl Exchange {
         }
         self.keep_alive = true;
         self.route_timeout = None;
+        self.stopped_timeout = None;
         self.stream_idle = None;
         self.grpc = None;
         self.reply_body.clear();

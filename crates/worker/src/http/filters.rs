@@ -176,7 +176,12 @@ impl Exchange {
                     self.let_flow(side, connection, index)?;
                     continue;
                 }
-                Next::Stand(standing) => return Ok(standing),
+                Next::Stand(standing) => {
+                    if self.route_timeout.is_some() && self.pass(side).is_paused() {
+                        self.stop_timeout(connection.worker.clock.now());
+                    }
+                    return Ok(standing);
+                }
                 Next::TooLarge => return Err(Barred::TooLarge),
             };
             if own.is_some() && hook == Hook::Body && pass.held.bytes().len() > limit {
@@ -184,6 +189,9 @@ impl Exchange {
             }
             if side == Side::Request && self.info.route_is_stale {
                 self.find_route_again(connection, http);
+            }
+            if resumed && self.stopped_timeout.is_some() {
+                self.go_on_with_timeout(connection, http);
             }
             let action = self.call(side, connection, index, hook, resumed, end);
             self.settle(side, index, hook, action, limit)?;

@@ -3,6 +3,7 @@
 
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 
+use postrider_filter_api::Moment;
 use postrider_model::{Action, ScaledTimer};
 use postrider_telemetry::stats::sets::http as stat;
 
@@ -173,7 +174,7 @@ impl Exchange {
     /// Waits until the filters let the prepared reply go on.
     pub(super) async fn hold_reply(&mut self, connection: &mut Connection, http: &Http) {
         // No upstream is to blame for what takes long from here on.
-        self.route_timeout = None;
+        (self.route_timeout, self.stopped_timeout) = (None, None);
         self.arm_wait(connection, http);
         std::future::poll_fn(|cx| {
             loop {
@@ -226,6 +227,29 @@ impl Exchange {
     pub(super) fn excuse_filters(&mut self) {
         let held = self.info.request_received.map(|received| self.released.saturating_duration_since(received));
         self.route_timeout = self.route_timeout.map(|timeout| timeout.saturating_add(held.unwrap_or_default()));
+    }
+
+    /// A filter keeps a message of a request that was forwarded, to pace it or to ask somebody.
+    #[cold]
+    pub(super) fn stop_timeout(&mut self, now: Moment) {
+        if let Some(timeout) = self.route_timeout.take() {
+            self.stopped_timeout = Some((now, timeout));
+        }
+    }
+
+    /// It goes on with it.
+    #[cold]
+    pub(super) fn go_on_with_timeout(&mut self, connection: &Connection, http: &Http) {
+        let Some((since, timeout)) = self.stopped_timeout.take() else { return };
+        let begun = self.info.request_received.map_or(since, |received| received.max(since));
+        let held = connection.worker.clock.now().saturating_duration_since(begun);
+        self.route_timeout = Some(timeout.saturating_add(held));
+        self.rearm(connection, http);
+    }
+
+    /// Whether filters have not let the request go yet, and one of them keeps it waiting.
+    pub(super) fn is_held(&self) -> bool {
+        self.cluster.is_none() && self.filters.is_some() && self.request_pass.is_waiting()
     }
 
     /// Deadlines for a stream that is not forwarded, or not yet.

@@ -432,7 +432,10 @@ impl Exchange {
     /// Something changed that deadlines depend on.
     #[inline(never)]
     pub(super) fn rearm(&self, connection: &Connection, http: &Http) {
-        connection.deadline.set(self.next_deadline(connection, http));
+        let due = self.next_deadline(connection, http);
+        // Filters have no longer for it than the client.
+        let of_request = http.model.timeouts.request.filter(|_| self.is_held()).map(|limit| self.info.started + limit);
+        connection.deadline.set(due.into_iter().chain(of_request).min());
     }
 
     /// The request is complete: the route's timeout begins.
@@ -525,8 +528,16 @@ impl Exchange {
         let passed = |from: Option<Moment>, limit: Option<Duration>| {
             from.zip(limit).is_some_and(|(from, limit)| now >= from + limit)
         };
-        // 408 blames the client, 504 the upstream.
-        let late = if complete.is_some() { 504 } else { 408 };
+        if self.info.response_began.is_some() && self.download.is_heard() {
+            // The upstream said everything in time. What is left is the client's to take.
+            self.route_timeout = None;
+        } else if passed(complete, self.route_timeout) && self.answered && !self.down.is_empty() {
+            // Nothing is read of the upstream while the client has not taken what is here: it gets as long again.
+            self.route_timeout = self.route_timeout.map(|timeout| timeout.saturating_mul(2));
+        }
+        // 408 blames the client, 504 the upstream or a filter.
+        let held = self.is_held();
+        let late = if complete.is_some() || held { 504 } else { 408 };
         let (status, text, details, flag) = if passed(complete, self.route_timeout) && !self.tunnel {
             if let Some(cluster) = &self.cluster {
                 cluster.stats(&connection.worker).inc(stat::UPSTREAM_RQ_TIMEOUT);
@@ -541,9 +552,9 @@ impl Exchange {
             }
             let (status, text) = self.late_reply();
             (status, text, "response_timeout", Flags::UPSTREAM_REQUEST_TIMEOUT)
-        } else if complete.is_none() && passed(Some(self.info.started), timeouts.request) {
+        } else if (complete.is_none() || held) && passed(Some(self.info.started), timeouts.request) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_TIMEOUT);
-            (408, "request timeout", "request_overall_timeout", Flags::default())
+            (late, "request timeout", "request_overall_timeout", Flags::default())
         } else if passed(Some(self.info.started), self.max_duration) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_MAX_DURATION_REACHED);
             (late, "downstream duration timeout", "max_duration_timeout", Flags::DURATION_TIMEOUT)

@@ -29,7 +29,8 @@ pub(super) fn ask(
     let certificate = session.filter(|_| config.include_certificate);
     let certificate = certificate.map(|session| session.of_peer(CertificatePart::PemUrlEncoded));
     let source = Peer {
-        address: info.downstream_remote.or(info.downstream_direct_remote).map(to_address),
+        // The connection's: what a header says of its client is the client's word.
+        address: info.downstream_connection_remote.or(info.downstream_direct_remote).map(to_address),
         service: service.map(sanitized).unwrap_or_default(),
         principal: session.map(|session| principal(|part| session.of_peer(part))).unwrap_or_default(),
         certificate: certificate.and_then(|all| all.into_iter().next()).unwrap_or_default(),

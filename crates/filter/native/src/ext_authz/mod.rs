@@ -79,6 +79,7 @@ impl Factory for ExtAuthz {
         let service = most_specific.and_then(|scope| scope.service.clone());
         Rc::new(Authorizer {
             disabled: most_specific.is_some_and(|scope| scope.disabled),
+            raised_limit: body.as_ref().and_then(|body| raised_limit(body.max, place.buffer_limit)),
             service: service.unwrap_or_else(|| config.service.clone()),
             body,
             context,
@@ -126,6 +127,8 @@ struct Authorizer {
     disabled: bool,
     service: Arc<Service>,
     body: Option<BodySettings>,
+    /// Of what is held of a request, where the service is shown more than the connection's limit.
+    raised_limit: Option<u32>,
     context: Vec<(String, String)>,
     stats: Rc<Block>,
     clusters: Clusters,
@@ -190,6 +193,9 @@ impl Filter for Authorizer {
         let tunnel = stream.request.method() == Method::Connect || stream.request.fields.has(HeaderId::Upgrade);
         if self.body.is_some() && !end && !tunnel {
             *state = State::Any(Box::new(Progress::Holding));
+            if self.raised_limit.is_some() {
+                stream.info.request_buffer_limit = self.raised_limit;
+            }
             return Action::Buffer;
         }
         self.ask(state, stream, None)
@@ -254,6 +260,13 @@ fn is_beyond_limits(fields: &Fields) -> bool {
     let status = ":status200".len();
     let bytes: usize = fields.iter().map(|field| field.name.len() + field.value.len()).sum();
     fields.iter().count() + 1 > MAX_RESPONSE_HEADERS || bytes + status > MAX_RESPONSE_HEADER_BYTES
+}
+
+/// What may be held where up to `max` bytes are shown and the connection's limit, 0 for none, is smaller: a last piece
+/// may go beyond `max`.
+fn raised_limit(max: usize, limit: usize) -> Option<u32> {
+    const LAST_PIECE: usize = 1 << 20;
+    (limit != 0 && max > limit).then(|| u32::try_from(max.saturating_add(LAST_PIECE)).unwrap_or(u32::MAX))
 }
 
 fn progress(state: &mut State) -> Option<&mut Progress> {

@@ -296,14 +296,18 @@ fn append(fields: &mut Fields, name: &str, value: &[u8]) {
     }
 }
 
-/// The path with these parameters of its query replaced or gone. Parameters that stay keep their place; new ones come
-/// last.
+/// The path with these parameters of its query replaced or gone; of several of one name the last counts. Parameters that stay
+/// keep their place; new ones come last.
 fn with_query(path: &[u8], set: &[(String, String)], remove: &[String]) -> Vec<u8> {
     let (bare, query) = match path.iter().position(|byte| *byte == b'?') {
         Some(at) => path.split_at(at),
         None => (path, &b""[..]),
     };
     let mut pairs: Vec<Vec<u8>> = Vec::new();
+    let names: Vec<&str> = set.iter().map(|(name, _)| name.as_str()).collect();
+    let is_last = |at: &usize| !names.iter().skip(at + 1).any(|later| Some(later) == names.get(*at));
+    let set: Vec<&(String, String)> =
+        set.iter().enumerate().filter(|(at, _)| is_last(at)).map(|(_, pair)| pair).collect();
     let mut placed = vec![false; set.len()];
     for pair in query.get(1..).unwrap_or_default().split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
         let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
@@ -347,6 +351,8 @@ mod tests {
         assert_eq!(text("/p?a=1&b", &[("c", "y")], &["a"]), "/p?b&c=y");
         assert_eq!(text("/p?a=1", &[], &["a"]), "/p");
         assert_eq!(text("/p", &[("a", "1")], &[]), "/p?a=1");
+        assert_eq!(text("/p?a=1&b=2", &[("a", "8"), ("a", "9")], &[]), "/p?a=9&b=2");
+        assert_eq!(text("/p", &[("a", "8"), ("a", "9")], &[]), "/p?a=9");
         assert_eq!(text("/p?s=1&b=2", &[("a", "x y#\u{e9}")], &["s"]), "/p?b=2&a=x%20y%23%C3%A9");
     }
 

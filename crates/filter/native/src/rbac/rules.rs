@@ -10,7 +10,7 @@ use postrider_model::{
     CertificatePart, Cidr, Expression, HeaderMatch, MatchTree, Regex, StateCondition, StringMatch, Value,
 };
 
-use crate::request_parts::header;
+use crate::request_parts::{has_path, header};
 use postrider_model::MetadataMatch;
 
 /// What decides.
@@ -209,8 +209,10 @@ impl Rule {
             Rule::Any(rules) => rules.iter().any(|rule| rule.matches(subject)),
             Rule::Not(rule) => !rule.matches(subject),
             Rule::Header(rule) => request.is_some_and(|request| rule.matches(&header(request, &rule.name))),
-            Rule::Path(rule) => request.is_some_and(|request| rule.matches(request.path_only())),
-            Rule::Template(rule) => request.is_some_and(|request| rule.is_match(request.path_only())),
+            Rule::Path(rule) => request.is_some_and(|request| has_path(request) && rule.matches(request.path_only())),
+            Rule::Template(rule) => {
+                request.is_some_and(|request| has_path(request) && rule.is_match(request.path_only()))
+            }
             Rule::Address(place, range) => address(*place, info).is_some_and(|found| range.contains(found.ip())),
             Rule::Port(range) => info.downstream_local.is_some_and(|local| range.contains(&u32::from(local.port()))),
             Rule::Metadata(Source::Dynamic, rule) => rule.matches(&info.metadata),
