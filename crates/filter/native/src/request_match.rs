@@ -3,7 +3,7 @@
 use postrider_http::{Method, RequestHead};
 use postrider_model::{HeaderMatch, PathTemplate, QueryMatch, Reading, Regex, header_match, query_match, regex};
 
-use crate::request_parts::{header, parameter};
+use crate::request_parts::{header, raw_parameter};
 
 #[derive(Debug)]
 pub(crate) struct RequestMatch {
@@ -53,7 +53,7 @@ impl RequestMatch {
     pub(crate) fn matches(&self, request: &RequestHead) -> bool {
         self.path_matches(request)
             && self.headers.iter().all(|rule| rule.matches(&header(request, &rule.name)))
-            && self.parameters.iter().all(|rule| rule.matches(parameter(request, &rule.name).as_deref()))
+            && self.parameters.iter().all(|rule| rule.matches(raw_parameter(request, &rule.name).as_deref()))
     }
 
     fn path_matches(&self, request: &RequestHead) -> bool {
@@ -123,6 +123,23 @@ mod tests {
         assert!(matches(more("query_parameters", "q"), "/?q") && !matches(more("query_parameters", "q"), "/"));
         assert!(!matches(object([("connect_matcher", object([]))]), "/"));
         assert!(Reading::all(&object([]), RequestMatch::read).is_err());
+    }
+
+    /// Else `%71` for `q` would lead past a rule that asks for a token where there is no `q`.
+    #[test]
+    fn parameters_are_compared_as_they_were_sent() {
+        let matches = |condition: (&str, Value), path: &str| {
+            let parameter = object([("name", text("q")), condition]);
+            let rule = object([("prefix", text("/")), ("query_parameters", list([parameter]))]);
+            let rule = Reading::all(&rule, RequestMatch::read).unwrap().unwrap();
+            rule.matches(&request(path, &[]).request)
+        };
+        let absent = || ("present_match", Value::Bool(false));
+        assert!(matches(absent(), "/?%71=1") && !matches(absent(), "/?q=1") && !matches(absent(), "/?a&q"));
+        let exact = || ("string_match", object([("exact", text("1"))]));
+        assert!(matches(exact(), "/?q=1") && !matches(exact(), "/?q=%31") && !matches(exact(), "/?%71=1"));
+        let encoded = || ("string_match", object([("exact", text("%31"))]));
+        assert!(matches(encoded(), "/?q=%31&q=1"));
     }
 
     #[test]

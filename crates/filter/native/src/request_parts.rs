@@ -40,6 +40,13 @@ pub(crate) fn parameter(request: &RequestHead, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&decoded(value)).into_owned())
 }
 
+/// The same as it was sent, neither name nor value decoded: rules compare it so, as routes do.
+pub(crate) fn raw_parameter(request: &RequestHead, name: &str) -> Option<String> {
+    let mut pairs = request.query()?.split(|byte| *byte == b'&').map(key_and_value);
+    let (_, value) = pairs.find(|(key, _)| *key == name.as_bytes())?;
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
 /// The path without these parameters of its query; the others stay as they are.
 pub(crate) fn without_parameters(path: &[u8], names: &[&str]) -> Vec<u8> {
     let Some(at) = path.iter().position(|byte| *byte == b'?') else { return path.to_vec() };
