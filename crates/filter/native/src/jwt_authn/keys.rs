@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json};
 
+use super::json;
 use super::status::Status;
 use super::token::{BASE64URL, Token};
 
@@ -59,7 +60,7 @@ impl Keys {
     /// # Errors
     /// Why there is none, in Envoy's words.
     pub(super) fn parse(text: &[u8]) -> Result<Keys, &'static str> {
-        let set: Map<String, Json> = serde_json::from_slice(text).map_err(|_| "Jwks is an invalid JSON")?;
+        let set = json::object(text).ok_or("Jwks is an invalid JSON")?;
         let keys: Vec<Result<Key, &'static str>> = match set.get("keys") {
             Some(Json::Array(keys)) => keys.iter().filter_map(Json::as_object).map(key).collect(),
             Some(_) => return Err("[keys] in Jwks is not an array"),

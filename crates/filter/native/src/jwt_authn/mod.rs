@@ -15,6 +15,7 @@ mod background;
 mod check;
 mod config;
 mod extract;
+mod json;
 mod keys;
 mod status;
 mod store;

@@ -518,6 +518,26 @@ fn other_workers_have_the_keys_that_the_first_one_got() {
     assert_eq!(elsewhere.join().unwrap(), None);
 }
 
+/// Else the upstream that gets the token or its payload may take the other one.
+#[test]
+fn a_token_in_which_a_name_stands_twice_is_refused() {
+    let filter = filter(&gateway(provider(vec![here()]), Vec::new()));
+    let answer = |token: &str| refusal(request_headers(&mut bearer(token), &*filter));
+    let later = NOW + 10;
+    for payload in [
+        r#"{"iss":"you","iss":"me"}"#.to_owned(),
+        format!(r#"{{"iss":"me","exp":1,"exp":{later}}}"#),
+        r#"{"iss":"me","a":[{"b":1,"b":2}]}"#.to_owned(),
+    ] {
+        assert_eq!(answer(&token(&payload)), Some((401, "Jwt payload is an invalid JSON".to_owned())), "{payload}");
+    }
+    let header = encoded(br#"{"alg":"none","alg":"HS256"}"#);
+    let (_, rest) = token(r#"{"iss":"me"}"#).split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    assert_eq!(answer(&format!("{header}.{rest}")), Some((401, "Jwt header is an invalid JSON".to_owned())));
+    let twice = format!(r#"{{"keys":[],"keys":[{{"kty":"oct","k":"{}"}}]}}"#, encoded(SECRET));
+    assert_eq!(keys::Keys::parse(twice.as_bytes()).unwrap_err(), "Jwks is an invalid JSON");
+}
+
 #[test]
 fn where_keys_are_is_said_with_a_scheme_and_a_host() {
     for (uri, is_good) in [

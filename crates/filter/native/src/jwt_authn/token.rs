@@ -6,6 +6,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use postrider_model::Value;
 use serde_json::{Map, Value as Json};
 
+use super::json;
 use super::status::Status;
 
 /// Base64 for URLs, with padding or without it; bits at the end that make no byte count for nothing, as in Envoy.
@@ -124,9 +125,9 @@ pub(super) fn object_value(entries: &Map<String, Json>) -> Value {
     Value::Map(all)
 }
 
-fn object(part: &str, base64: Status, json: Status) -> Result<Map<String, Json>, Status> {
+fn object(part: &str, base64: Status, wrong: Status) -> Result<Map<String, Json>, Status> {
     let bytes = decoded(part).ok_or(base64)?;
-    serde_json::from_slice(&bytes).map_err(|_| json)
+    json::object(&bytes).ok_or(wrong)
 }
 
 /// White space counts for nothing, as in Envoy: what stands behind a token belongs to its signature.
