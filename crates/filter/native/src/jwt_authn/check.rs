@@ -17,9 +17,9 @@ use super::store::Store;
 use super::token::{Token, claim_text, object_value};
 use super::{NAMESPACE, stat};
 
-/// The check cannot go on without the keys of that provider.
+/// The check comes to no end without the keys of one of these providers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NeedsKeys(pub(super) usize);
+pub(super) struct NeedsKeys(pub(super) Vec<usize>);
 
 /// What was got for this request while it waited; `None` is a failure.
 pub(super) type Answers = Vec<(usize, Option<Arc<Keys>>)>;
@@ -65,27 +65,39 @@ impl Check<'_> {
                 }
                 Ok(Status::Ok)
             }
+            // While one waits for keys the others are looked at: they may decide without them, and whose keys are needed
+            // as well is asked at the same time.
             Requirement::All(all) => {
+                let mut needed = Vec::new();
                 for one in all {
-                    let status = self.requirement(one, stream)?;
-                    if status != Status::Ok {
-                        return Ok(status);
+                    match self.requirement(one, stream) {
+                        Ok(Status::Ok) => {}
+                        Ok(status) => return Ok(status),
+                        Err(NeedsKeys(more)) => needed.extend(more),
                     }
                 }
-                Ok(Status::Ok)
+                if needed.is_empty() { Ok(Status::Ok) } else { Err(NeedsKeys(needed)) }
             }
             Requirement::Any { of, or_missing, or_failed } => {
                 let mut outcome = Status::Missing;
+                let mut needed = Vec::new();
                 for one in of {
-                    let status = self.requirement(one, stream)?;
-                    if status == Status::Ok {
-                        return Ok(status);
-                    }
+                    let status = match self.requirement(one, stream) {
+                        Ok(Status::Ok) => return Ok(Status::Ok),
+                        Ok(status) => status,
+                        Err(NeedsKeys(more)) => {
+                            needed.extend(more);
+                            continue;
+                        }
+                    };
                     // What is wrong with a token says more than that there is none of this provider's.
                     let says_little = matches!(status, Status::Missing | Status::UnknownIssuer);
                     if !says_little || outcome == Status::Missing {
                         outcome = status;
                     }
+                }
+                if !needed.is_empty() {
+                    return Err(NeedsKeys(needed));
                 }
                 let is_fine = *or_failed || *or_missing && outcome == Status::Missing;
                 Ok(if is_fine { Status::Ok } else { outcome })
@@ -195,7 +207,7 @@ impl Check<'_> {
                 Some((_, None)) => Status::Fetch,
                 None => match self.store.keys(index, remote, self.now) {
                     Some(keys) => keys.verify(token),
-                    None => return Err(Stop::NeedsKeys(NeedsKeys(index))),
+                    None => return Err(Stop::NeedsKeys(NeedsKeys(vec![index]))),
                 },
             },
         };

@@ -144,8 +144,7 @@ enum Chosen {
 
 /// One stream's, while it waits for keys.
 struct Waiting {
-    provider: usize,
-    slot: Slot,
+    asked: Vec<(usize, Slot)>,
     answers: Answers,
 }
 
@@ -162,29 +161,33 @@ impl Filter for Gate {
             self.stats.inc(stat::CORS_PREFLIGHT_BYPASSED);
             return self.admit();
         }
-        self.check(state, stream, Answers::new())
+        self.check(state, stream, Waiting { asked: Vec::new(), answers: Answers::new() })
     }
 
     fn on_request_resumed(&self, state: &mut State, stream: &mut Stream<'_>) -> Action {
         let State::Any(memory) = std::mem::take(state) else { return Action::Done };
         let Ok(waiting) = memory.downcast::<Waiting>() else { return Action::Done };
-        let Waiting { provider, slot, mut answers } = *waiting;
-        let answer = slot.take();
-        match answer {
-            Some(answer) => {
-                answers.push((provider, answer));
-                self.check(state, stream, answers)
-            }
-            None => {
-                *state = State::Any(Box::new(Waiting { provider, slot, answers }));
-                Action::Pause
+        let Waiting { asked, mut answers } = *waiting;
+        let known = answers.len();
+        let mut open = Vec::new();
+        for (provider, slot) in asked {
+            let answer = slot.take();
+            match answer {
+                Some(answer) => answers.push((provider, answer)),
+                None => open.push((provider, slot)),
             }
         }
+        let waiting = Waiting { asked: open, answers };
+        if waiting.answers.len() == known {
+            *state = State::Any(Box::new(waiting));
+            return Action::Pause;
+        }
+        self.check(state, stream, waiting)
     }
 }
 
 impl Gate {
-    fn check(&self, state: &mut State, stream: &mut Stream<'_>, answers: Answers) -> Action {
+    fn check(&self, state: &mut State, stream: &mut Stream<'_>, waiting: Waiting) -> Action {
         let config = self.config.clone();
         let requirement = match &self.chosen {
             Chosen::One(requirement) => requirement,
@@ -197,26 +200,38 @@ impl Gate {
         let now = stream.host.now();
         // A check that has to wait begins anew, with the request as it was.
         let before = (!self.store.is_complete(&config, now)).then(|| stream.request.clone());
-        let check = Check { config: &config, store: &self.store, stats: &self.stats, answers: &answers, now };
+        let answers = &waiting.answers;
+        let check = Check { config: &config, store: &self.store, stats: &self.stats, answers, now };
         match check.requirement(requirement, stream) {
             Ok(Status::Ok) => self.admit(),
             Ok(status) => self.deny(status, stream.request),
-            Err(NeedsKeys(provider)) => {
+            Err(NeedsKeys(needed)) => {
                 if let Some(before) = before {
                     *stream.request = before;
                 }
-                self.wait(state, stream, provider, answers)
+                self.wait(state, stream, &needed, waiting)
             }
         }
     }
 
+    /// Asks for all keys that are needed and not asked for yet; the first answer may be enough.
     #[cold]
-    fn wait(&self, state: &mut State, stream: &mut Stream<'_>, provider: usize, answers: Answers) -> Action {
-        let source = self.config.providers.get(provider).map(|provider| &provider.source);
-        let Some(Source::Remote(remote)) = source else { return self.deny(Status::Fetch, stream.request) };
-        let slot = Slot::default();
-        *state = State::Any(Box::new(Waiting { provider, slot: slot.clone(), answers }));
-        self.store.wait(provider, remote, &self.stats, stream.host, (slot, stream.resumer.clone()));
+    fn wait(&self, state: &mut State, stream: &mut Stream<'_>, needed: &[usize], mut waiting: Waiting) -> Action {
+        waiting.asked.retain(|(provider, _)| needed.contains(provider));
+        for provider in needed {
+            let source = self.config.providers.get(*provider).map(|provider| &provider.source);
+            let Some(Source::Remote(remote)) = source else { continue };
+            if waiting.asked.iter().any(|(asked, _)| asked == provider) {
+                continue;
+            }
+            let slot = Slot::default();
+            self.store.wait(*provider, remote, &self.stats, stream.host, (&slot, stream.resumer.clone()));
+            waiting.asked.push((*provider, slot));
+        }
+        if waiting.asked.is_empty() {
+            return self.deny(Status::Fetch, stream.request);
+        }
+        *state = State::Any(Box::new(waiting));
         Action::Pause
     }
 

@@ -32,12 +32,15 @@ struct Entry {
     old_from: Cell<Moment>,
     refresh_from: Cell<Moment>,
     is_asking: Cell<bool>,
-    waiting: RefCell<Vec<(Slot, Resumer)>>,
+    /// Who is gone, or needs no keys any more, has dropped the slot.
+    waiting: RefCell<Vec<(Weak<Answered>, Resumer)>>,
     tokens: Option<RefCell<Tokens>>,
 }
 
 /// Where a request that waits finds the keys, `Some(None)` when they could not be got.
-pub(super) type Slot = Rc<RefCell<Option<Option<Arc<Keys>>>>>;
+pub(super) type Slot = Rc<Answered>;
+
+type Answered = RefCell<Option<Option<Arc<Keys>>>>;
 
 thread_local! {
     /// The stores of this worker.
@@ -113,10 +116,10 @@ impl Store {
         remote: &Remote,
         stats: &Rc<Block>,
         host: &dyn Host,
-        (slot, resumer): (Slot, Resumer),
+        (slot, resumer): (&Slot, Resumer),
     ) {
         let Some(entry) = self.entries.get(provider) else { return };
-        entry.waiting.borrow_mut().push((slot, resumer));
+        entry.waiting.borrow_mut().push((Rc::downgrade(slot), resumer));
         self.ask(provider, remote, stats, host);
     }
 
@@ -174,8 +177,10 @@ impl Store {
             background.heard(provider, keys.is_some());
         }
         for (slot, resumer) in entry.waiting.take() {
-            *slot.borrow_mut() = Some(keys.clone());
-            resumer.resume();
+            if let Some(slot) = slot.upgrade() {
+                *slot.borrow_mut() = Some(keys.clone());
+                resumer.resume();
+            }
         }
     }
 

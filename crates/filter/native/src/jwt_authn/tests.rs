@@ -538,6 +538,94 @@ fn a_token_in_which_a_name_stands_twice_is_refused() {
     assert_eq!(keys::Keys::parse(twice.as_bytes()).unwrap_err(), "Jwks is an invalid JSON");
 }
 
+/// One whose keys are elsewhere, in the cluster that has its name; its tokens stand in the header of its name.
+fn remote(name: &str, more: Vec<(&str, Value)>) -> (String, Value) {
+    let uri = object([("uri", text("https://keys.test/k")), ("cluster", text(name)), ("timeout", text("1s"))]);
+    let place = list([object([("name", text(name))])]);
+    let keys = ("remote_jwks", object([("http_uri", uri)]));
+    (name.to_owned(), provider([vec![("from_headers", place), keys], more].concat()))
+}
+
+/// Providers, required in this way.
+fn together(kind: &str, providers: Vec<(String, Value)>) -> Rc<dyn Filter> {
+    let names = providers.iter().map(|(name, _)| object([("provider_name", text(name))])).collect();
+    let requires = object([(kind, object([("requirements", Value::List(names))]))]);
+    let rule = object([("match", object([("prefix", text("/"))])), ("requires", requires)]);
+    filter(&object([("providers", Value::Map(providers)), ("rules", list([rule]))]))
+}
+
+#[test]
+fn whoever_needs_no_keys_decides_while_another_would_wait() {
+    let near = |more: Vec<(&str, Value)>| {
+        let place = list([object([("name", text("near"))])]);
+        ("near".to_owned(), provider([vec![here(), ("from_headers", place)], more].concat()))
+    };
+    let (good, bad) = (token(r#"{"iss":"me"}"#), "a.b.c".to_owned());
+    let begin = |filter: &dyn Filter, token: &str| {
+        let mut stream = request("/", &[("far", &good), ("near", token)]);
+        stream.host.clock = clock;
+        let action = request_headers(&mut stream, filter);
+        let asked = stream.host.calls.borrow().len();
+        (action, asked)
+    };
+    let any = together("requires_any", vec![remote("far", Vec::new()), near(Vec::new())]);
+    let (action, asked) = begin(&*any, &good);
+    assert!(matches!(action, Action::Done) && asked == 0, "{action:?}");
+    let (action, asked) = begin(&*any, &bad);
+    assert!(matches!(action, Action::Pause) && asked == 1, "{action:?}");
+    let strict = || near(vec![("audiences", list([text("others")]))]);
+    let all = together("requires_all", vec![remote("far", Vec::new()), strict()]);
+    let (action, asked) = begin(&*all, &good);
+    assert_eq!((refusal(action), asked), (Some((403, "Audiences in Jwt are not allowed".to_owned())), 0));
+}
+
+#[test]
+fn keys_of_several_providers_are_asked_for_side_by_side() {
+    let good = token(r#"{"iss":"me"}"#);
+    let providers = || vec![remote("a", vec![("forward_payload_header", text("x-told"))]), remote("b", Vec::new())];
+    let begin = |filter: &dyn Filter| {
+        let mut stream = request("/", &[("a", &good), ("b", &good)]);
+        stream.host.clock = clock;
+        let mut state = State::default();
+        let action = stream.with(|stream| filter.on_request_headers(&mut state, stream, true));
+        assert!(matches!(action, Action::Pause));
+        assert_eq!(
+            stream.host.calls.borrow().iter().map(|call| call.cluster.to_string()).collect::<Vec<_>>(),
+            ["a", "b"]
+        );
+        (stream, state)
+    };
+    let resume = |filter: &dyn Filter, stream: &mut FakeStream, state: &mut State| {
+        stream.with(|stream| filter.on_request_resumed(state, stream))
+    };
+    let all = together("requires_all", providers());
+    let (mut stream, mut state) = begin(&*all);
+    assert!(stream.host.answer(answered(&jwks())));
+    assert!(matches!(resume(&*all, &mut stream, &mut state), Action::Pause));
+    assert_eq!(stream.host.calls.borrow().len(), 1, "nobody is asked twice");
+    assert!(matches!(resume(&*all, &mut stream, &mut state), Action::Pause), "there is no other answer yet");
+    assert!(stream.host.answer(answered(&jwks())));
+    assert!(matches!(resume(&*all, &mut stream, &mut state), Action::Done));
+    assert_eq!(stream.request.fields.get_all_name(b"x-told").count(), 1);
+    // The first answer is enough, and the second wakes nobody.
+    let any = together("requires_any", providers());
+    let (mut stream, mut state) = begin(&*any);
+    assert!(stream.host.answer(answered(&jwks())));
+    let woken = |stream: &FakeStream| stream.resumer.poll(std::task::Waker::noop()).is_ready();
+    assert!(woken(&stream));
+    assert!(matches!(resume(&*any, &mut stream, &mut state), Action::Done));
+    assert!(stream.host.answer(answered(&jwks())));
+    assert!(!woken(&stream));
+    // One fails, the other may still let it pass.
+    let any = together("requires_any", providers());
+    let (mut stream, mut state) = begin(&*any);
+    assert!(stream.host.answer(Err(CallFailure::Timeout)));
+    assert!(matches!(resume(&*any, &mut stream, &mut state), Action::Pause));
+    assert!(stream.host.answer(Err(CallFailure::Timeout)));
+    let failed = Some((401, "Jwks remote fetch is failed".to_owned()));
+    assert_eq!(refusal(resume(&*any, &mut stream, &mut state)), failed);
+}
+
 #[test]
 fn where_keys_are_is_said_with_a_scheme_and_a_host() {
     for (uri, is_good) in [
