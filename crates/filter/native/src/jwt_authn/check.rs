@@ -9,7 +9,7 @@ use postrider_model::Value;
 use postrider_telemetry::Block;
 use serde_json::Value as Json;
 
-use super::config::{Config, Provider, Requirement, Source, bare_audience};
+use super::config::{Config, DEFAULT_CLOCK_SKEW, Provider, Requirement, Source, bare_audience};
 use super::extract::{Found, Places};
 use super::keys::Keys;
 use super::status::Status;
@@ -158,7 +158,8 @@ impl Check<'_> {
         whose: &mut Option<usize>,
         stream: &mut Stream<'_>,
     ) -> Result<(), Stop> {
-        let now = stream.host.wall().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let wall = stream.host.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = wall.as_secs();
         let known = how.provider.and_then(|index| self.known(index, &found.token, now));
         let is_known = known.is_some();
         let token = match known {
@@ -172,7 +173,7 @@ impl Check<'_> {
         let known_provider = whose.and_then(|index| Some((index, self.config.providers.get(index)?)));
         let (index, provider) = known_provider.ok_or(Stop::Status(Status::UnknownIssuer))?;
         token.check_time(now, provider.clock_skew).map_err(Stop::Status)?;
-        check_claims(&token, provider, how.audiences, now).map_err(Stop::Status)?;
+        check_claims(&token, provider, how.audiences, wall).map_err(Stop::Status)?;
         if !is_known {
             self.verify(&token, index, provider)?;
             if how.provider.is_some() {
@@ -183,9 +184,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A token that was found good before and still is by its time.
+    /// A token that was found good before and has not expired, by the usual skew; its time is checked once more.
     fn known(&self, provider: usize, text: &str, now: u64) -> Option<Rc<Token>> {
-        let known = self.store.known(provider, text).filter(|token| token.check_time(now, 0).is_ok());
+        let is_alive = |token: &Rc<Token>| token.check_time(now, DEFAULT_CLOCK_SKEW) != Err(Status::Expired);
+        let known = self.store.known(provider, text).filter(is_alive);
         // A check that begins again was counted.
         if self.answers.is_empty() {
             self.stats.inc(if known.is_some() { stat::JWT_CACHE_HIT } else { stat::JWT_CACHE_MISS });
@@ -233,7 +235,7 @@ enum Stop {
     NeedsKeys(NeedsKeys),
 }
 
-fn check_claims(token: &Token, provider: &Provider, audiences: &[String], now: u64) -> Result<(), Status> {
+fn check_claims(token: &Token, provider: &Provider, audiences: &[String], now: Duration) -> Result<(), Status> {
     let audiences = if audiences.is_empty() { &provider.audiences } else { audiences };
     let is_meant = |audience: &String| audiences.iter().any(|known| known == bare_audience(audience));
     if !audiences.is_empty() && !token.audiences.iter().any(is_meant) {
@@ -243,8 +245,9 @@ fn check_claims(token: &Token, provider: &Provider, audiences: &[String], now: u
         return Err(Status::Verification);
     }
     if let Some(longest) = provider.max_lifetime {
-        let left = Duration::from_secs(token.exp.saturating_sub(now));
-        if token.exp == 0 || left >= longest {
+        // With the fraction of the second: a token that is used when it was issued is as good as it was meant.
+        let left = Duration::from_secs(token.exp).checked_sub(now);
+        if token.exp == 0 || left.is_some_and(|left| left >= longest) {
             return Err(Status::Verification);
         }
     } else if provider.require_expiration && token.exp == 0 {

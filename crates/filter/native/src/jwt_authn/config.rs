@@ -12,7 +12,7 @@ use super::keys::Keys;
 use crate::read::{HttpUri, data_source, header, http_uri, own_header};
 use crate::request_match::RequestMatch;
 
-const DEFAULT_CLOCK_SKEW: u64 = 60;
+pub(super) const DEFAULT_CLOCK_SKEW: u64 = 60;
 const DEFAULT_KEYS_DURATION: Duration = Duration::from_secs(600);
 const DEFAULT_REFETCH_AFTER_FAILURE: Duration = Duration::from_secs(1);
 const DEFAULT_CACHE_TOKENS: usize = 100;

@@ -627,6 +627,35 @@ fn keys_of_several_providers_are_asked_for_side_by_side() {
 }
 
 #[test]
+fn a_token_of_just_the_longest_lifetime_is_good_when_it_is_issued() {
+    let filter = filter(&gateway(provider(vec![here(), ("max_lifetime", text("100s"))]), Vec::new()));
+    let passes = |exp: u64, clock: fn() -> (Moment, SystemTime)| {
+        let mut stream = bearer(&token(&format!(r#"{{"iss":"me","exp":{exp}}}"#)));
+        stream.host.clock = clock;
+        refusal(request_headers(&mut stream, &*filter)).is_none()
+    };
+    let soon = || (clock().0, clock().1 + Duration::from_millis(1));
+    assert!(passes(NOW + 100, soon) && !passes(NOW + 100, clock) && !passes(NOW + 101, soon));
+    // One that is good for the difference of clocks alone lives no longer.
+    assert!(passes(NOW - 30, soon));
+}
+
+#[test]
+fn tokens_are_remembered_while_clocks_may_differ() {
+    let provider = provider(vec![here(), ("jwt_cache_config", object([]))]);
+    let place = crate::testing::place();
+    let stats = place.stats.block(&stat::SET, "test.jwt_authn");
+    let filter = build("jwt", &gateway(provider, Vec::new())).ok().unwrap().filter(&ScopedConfigs::default(), &place);
+    for claims in [format!(r#""exp":{}"#, NOW - 20), format!(r#""nbf":{}"#, NOW + 30)] {
+        let token = token(&format!(r#"{{"iss":"me",{claims}}}"#));
+        for _ in 0..2 {
+            assert_eq!(refusal(request_headers(&mut bearer(&token), &*filter)), None);
+        }
+    }
+    assert_eq!((stats.value(stat::JWT_CACHE_MISS), stats.value(stat::JWT_CACHE_HIT)), (2, 2));
+}
+
+#[test]
 fn where_keys_are_is_said_with_a_scheme_and_a_host() {
     for (uri, is_good) in [
         ("https://keys.test", true),
