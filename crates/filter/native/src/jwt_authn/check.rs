@@ -125,8 +125,9 @@ impl Check<'_> {
             self.note_failure(last, None, stream);
         }
         // All tokens must be good: else the upstream might look at another one than we did.
+        // The one that a token was of is that of the next one, too, until that one names its issuer, as in Envoy.
+        let mut provider = how.provider;
         while let Some(token) = found.pop() {
-            let mut provider = how.provider;
             last = match self.token(&token, how, &mut provider, stream) {
                 Ok(()) => Status::Ok,
                 Err(Stop::Status(status)) => status,
@@ -169,7 +170,7 @@ impl Check<'_> {
         if !found.may_be_of(&token.iss) {
             return Err(Stop::Status(Status::UnknownIssuer));
         }
-        *whose = whose.or_else(|| self.by_issuer(&token.iss));
+        *whose = how.provider.or_else(|| self.by_issuer(&token.iss));
         let known_provider = whose.and_then(|index| Some((index, self.config.providers.get(index)?)));
         let (index, provider) = known_provider.ok_or(Stop::Status(Status::UnknownIssuer))?;
         token.check_time(now, provider.clock_skew).map_err(Stop::Status)?;
@@ -223,7 +224,7 @@ impl Check<'_> {
         let provider = provider.or(single).and_then(|index| self.config.providers.get(index));
         let Some(provider) = provider.filter(|provider| !provider.failure_key.is_empty()) else { return };
         let entries = vec![
-            ("code".to_owned(), Value::Integer(status.code())),
+            ("code".to_owned(), Value::Number(status.code())),
             ("message".to_owned(), Value::String(status.text().to_owned())),
         ];
         stream.info.metadata.set(NAMESPACE, &provider.failure_key, Value::Map(entries));
@@ -295,7 +296,11 @@ fn payload(token: &Token, provider: &Provider) -> Value {
                 && let Some(Json::String(text)) = token.payload.get(name)
             {
                 let words = text.split(' ').filter(|word| !word.is_empty());
-                *value = Value::List(words.map(|word| Value::String(word.to_owned())).collect());
+                let words: Vec<Value> = words.map(|word| Value::String(word.to_owned())).collect();
+                // A text without a word stays one.
+                if !words.is_empty() {
+                    *value = Value::List(words);
+                }
             }
         }
     }

@@ -260,7 +260,8 @@ impl Gate {
     #[cold]
     fn unknown(&self, name: &str) -> Action {
         self.stats.inc(stat::DENIED);
-        let names: Vec<&str> = self.config.named.iter().map(|(name, _)| name.as_str()).collect();
+        let mut names: Vec<&str> = self.config.named.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
         let message = format!("Wrong requirement_name: {name}. It should be one of [{}]", names.join(","));
         let body = match self.config.strip_failure_response {
             true => String::new(),

@@ -36,8 +36,8 @@ pub(super) enum Status {
 
 impl Status {
     /// As it stands in the metadata of a request that failed.
-    pub(super) fn code(self) -> i64 {
-        self.told().0
+    pub(super) fn code(self) -> f64 {
+        f64::from(self.told().0)
     }
 
     /// What the client is told.
@@ -45,7 +45,7 @@ impl Status {
         self.told().1
     }
 
-    fn told(self) -> (i64, &'static str) {
+    fn told(self) -> (u8, &'static str) {
         match self {
             Status::Ok => (0, "OK"),
             Status::Missing => (1, "Jwt is missing"),

@@ -262,13 +262,13 @@ fn what_follows_a_token_in_a_header_belongs_to_its_signature() {
     let own = provider(vec![here(), ("from_headers", places), ("failed_status_in_metadata", text("why"))]);
     let filter = filter(&gateway(own, Vec::new()));
     let good = token(r#"{"iss":"me"}"#);
-    for (value, code) in [(format!("zz T={good} more"), Some(26)), (format!("zz T={good} "), None)] {
+    for (value, code) in [(format!("zz T={good} more"), Some(26.0)), (format!("zz T={good} "), None)] {
         let mut stream = request("/", &[("x-tok", &value)]);
         let refused = refusal(request_headers(&mut stream, &*filter)).is_some();
         assert_eq!(refused, code.is_some(), "{value}");
         let noted = stream.info.metadata.get(NAMESPACE, "why");
         let told =
-            code.map(|code| object([("code", Value::Integer(code)), ("message", text("Jwt verification fails"))]));
+            code.map(|code| object([("code", Value::Number(code)), ("message", text("Jwt verification fails"))]));
         assert_eq!(noted, told.as_ref());
     }
 }
@@ -385,7 +385,13 @@ fn rules_routes_and_the_filter_state_choose_the_requirement() {
         ("providers", object([("p", provider(vec![here()]))])),
         ("rules", list([rule])),
         ("filter_state_rules", state),
-        ("requirement_map", object([("named", object([("provider_name", text("p"))]))])),
+        (
+            "requirement_map",
+            object([
+                ("named", object([("provider_name", text("p"))])),
+                ("also", object([("provider_name", text("p"))])),
+            ]),
+        ),
         ("bypass_cors_preflight", Value::Bool(true)),
     ]);
     let factory = build("jwt", &config).ok().unwrap();
@@ -402,7 +408,7 @@ fn rules_routes_and_the_filter_state_choose_the_requirement() {
     assert_eq!(answer(None, "/", "lax"), None);
     let named = |name: &str| Some(object([("requirement_name", text(name))]));
     assert_eq!(answer(named("named"), "/open", "").unwrap().0, 401);
-    let wrong = "Failed JWT authentication: Wrong requirement_name: zz. It should be one of [named]";
+    let wrong = "Failed JWT authentication: Wrong requirement_name: zz. It should be one of [also,named]";
     assert_eq!(answer(named("zz"), "/", ""), Some((403, wrong.to_owned())));
     assert_eq!(answer(Some(object([("disabled", Value::Bool(true))])), "/", "strict"), None);
     let preflight = [("origin", "a"), ("access-control-request-method", "GET")];
@@ -653,6 +659,53 @@ fn tokens_are_remembered_while_clocks_may_differ() {
         }
     }
     assert_eq!((stats.value(stat::JWT_CACHE_MISS), stats.value(stat::JWT_CACHE_HIT)), (2, 2));
+}
+
+#[test]
+fn a_claim_without_words_stays_a_text() {
+    let normalize = object([("space_delimited_claims", list([text("a"), text("b"), text("c")]))]);
+    let more = vec![here(), ("payload_in_metadata", text("p")), ("normalize_payload_in_metadata", normalize)];
+    let filter = filter(&gateway(provider(more), Vec::new()));
+    let mut stream = bearer(&token(r#"{"iss":"me","a":"","b":"  ","c":" x","n":9007199254740993}"#));
+    assert_eq!(refusal(request_headers(&mut stream, &*filter)), None);
+    let noted = stream.info.metadata.get(NAMESPACE, "p");
+    let wanted = object([
+        ("a", text("")),
+        ("b", text("  ")),
+        ("c", list([text("x")])),
+        ("iss", text("me")),
+        // Numbers are floating-point numbers.
+        ("n", Value::Number(9_007_199_254_740_992.0)),
+    ]);
+    assert_eq!(noted, Some(&wanted));
+}
+
+#[test]
+fn a_bad_token_beside_a_good_one_is_noted() {
+    let from = |more: Vec<(&str, Value)>| {
+        let places = ["x-a", "x-b", "x-c"].map(|name| object([("name", text(name))]));
+        let all = [vec![here(), ("from_headers", list(places))], more].concat();
+        Value::Map(all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    };
+    let a = from(vec![("issuer", text("me")), ("failed_status_in_metadata", text("why"))]);
+    let providers = object([("a", a), ("b", from(vec![("issuer", text("you"))]))]);
+    let requires = object([("allow_missing_or_failed", object([]))]);
+    let rule = object([("match", object([("prefix", text("/"))])), ("requires", requires)]);
+    let filter = filter(&object([("providers", providers), ("rules", list([rule]))]));
+    let code = |fields: &[(&str, &str)]| {
+        let mut stream = request("/", fields);
+        stream.host.clock = clock;
+        assert_eq!(refusal(request_headers(&mut stream, &*filter)), None);
+        let Some(Value::Map(noted)) = stream.info.metadata.get(NAMESPACE, "why").cloned() else { return None };
+        noted.into_iter().find(|(key, _)| key == "code").map(|(_, code)| code)
+    };
+    let (good, old) = (token(r#"{"iss":"me"}"#), token(r#"{"iss":"me","exp":5}"#));
+    let other = token(r#"{"iss":"you"}"#);
+    assert_eq!(code(&[("x-a", "bad"), ("x-b", &good)]), Some(Value::Number(4.0)));
+    assert_eq!(code(&[("x-a", "bad"), ("x-b", &old)]), Some(Value::Number(4.0)));
+    // Nobody's before, or another's.
+    assert_eq!(code(&[("x-a", &good), ("x-b", "bad")]), None);
+    assert_eq!(code(&[("x-a", "bad"), ("x-b", &other)]), None);
 }
 
 #[test]

@@ -111,7 +111,8 @@ pub(super) fn value(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,
         Json::Bool(value) => Value::Bool(*value),
-        Json::Number(number) => number.as_i64().map_or(Value::Number(number.as_f64().unwrap_or(0.0)), Value::Integer),
+        // Such a one is a floating-point number in Envoy, whatever the token says.
+        Json::Number(number) => Value::Number(number.as_f64().unwrap_or(0.0)),
         Json::String(text) => Value::String(text.clone()),
         Json::Array(items) => Value::List(items.iter().map(value).collect()),
         Json::Object(entries) => object_value(entries),
