@@ -1,7 +1,12 @@
 //! Keys that signatures are checked with: JSON Web Key Sets (RFC 7517), and certificates by key id.
 
+use std::ops::RangeInclusive;
+
 use aws_lc_rs::hmac;
-use aws_lc_rs::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
+use aws_lc_rs::signature::{
+    self, EcdsaVerificationAlgorithm, ParsedPublicKey, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey,
+    VerificationAlgorithm,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json};
@@ -12,6 +17,9 @@ use super::token::{BASE64URL, Token};
 
 const ED25519_SIGNATURE: usize = 64;
 const ED25519_KEY: usize = 32;
+
+/// How long the modulus of an RSA key may be.
+const RSA_BYTES: RangeInclusive<usize> = 128..=1024;
 
 /// Never empty.
 #[derive(Debug)]
@@ -52,6 +60,25 @@ enum Curve {
     P256,
     P384,
     P521,
+}
+
+impl Curve {
+    /// The algorithm that goes with it (RFC 7518 section 3.4).
+    fn alg(self) -> &'static str {
+        match self {
+            Curve::P256 => "ES256",
+            Curve::P384 => "ES384",
+            Curve::P521 => "ES512",
+        }
+    }
+
+    fn rules(self) -> &'static EcdsaVerificationAlgorithm {
+        match self {
+            Curve::P256 => &signature::ECDSA_P256_SHA256_FIXED,
+            Curve::P384 => &signature::ECDSA_P384_SHA384_FIXED,
+            Curve::P521 => &signature::ECDSA_P521_SHA512_FIXED,
+        }
+    }
 }
 
 impl Keys {
@@ -109,9 +136,7 @@ impl Kind {
         match self {
             Kind::Rsa(key) => rsa(token.alg).is_some_and(|rules| key.verify(rules, message, given).is_ok()),
             Kind::RsaDer(key) => rsa(token.alg).is_some_and(|rules| by(rules, key)),
-            Kind::Ec(Curve::P256, point) if token.alg == "ES256" => by(&signature::ECDSA_P256_SHA256_FIXED, point),
-            Kind::Ec(Curve::P384, point) if token.alg == "ES384" => by(&signature::ECDSA_P384_SHA384_FIXED, point),
-            Kind::Ec(Curve::P521, point) if token.alg == "ES512" => by(&signature::ECDSA_P521_SHA512_FIXED, point),
+            Kind::Ec(curve, point) if token.alg == curve.alg() => by(curve.rules(), point),
             Kind::Ed25519(key) if token.alg == "EdDSA" => by(&signature::ED25519, key),
             Kind::Secret(secret) => {
                 let digest = match token.alg {
@@ -184,7 +209,9 @@ fn rsa_key(of: &Map<String, Json>) -> Result<Kind, &'static str> {
     let e = part(of, "e", ["[e] field is missing for a RSA key", "[e] field is not string for a RSA key", BROKEN])?;
     let bare = |bytes: Vec<u8>| bytes.into_iter().skip_while(|byte| *byte == 0).collect::<Vec<u8>>();
     let (n, e) = (bare(n), bare(e));
-    if n.is_empty() || !matches!(e.as_slice(), [3] | [1, 0, 1]) {
+    // A modulus is the product of two odd primes; of what is shorter or longer no signature is ever good here.
+    let is_odd = n.last().is_some_and(|byte| byte % 2 == 1);
+    if !is_odd || !RSA_BYTES.contains(&n.len()) || !matches!(e.as_slice(), [3] | [1, 0, 1]) {
         return Err(BROKEN);
     }
     Ok(Kind::Rsa(RsaPublicKeyComponents { n, e }))
@@ -192,6 +219,7 @@ fn rsa_key(of: &Map<String, Json>) -> Result<Kind, &'static str> {
 
 fn ec_key(of: &Map<String, Json>, alg: &str) -> Result<Kind, &'static str> {
     const BROKEN: &str = "Jwks EC [x] or [y] field is an invalid Base64.";
+    const NOWHERE: &str = "Jwks EC [x] and [y] fields have a parse error.";
     if !alg.is_empty() && !alg.starts_with("ES") {
         return Err("[alg] is not started with [ES] for an EC key");
     }
@@ -215,11 +243,13 @@ fn ec_key(of: &Map<String, Json>, alg: &str) -> Result<Kind, &'static str> {
     for coordinate in [x, y] {
         let bytes: Vec<u8> = coordinate.into_iter().skip_while(|byte| *byte == 0).collect();
         let Some(padding) = usize::checked_sub(size, bytes.len()) else {
-            return Err("Jwks EC [x] and [y] fields have a parse error.");
+            return Err(NOWHERE);
         };
         point.extend(std::iter::repeat_n(0, padding));
         point.extend(bytes);
     }
+    // A point beside the curve signs nothing.
+    ParsedPublicKey::new(curve.rules(), &point).map_err(|_| NOWHERE)?;
     Ok(Kind::Ec(curve, point))
 }
 
@@ -253,6 +283,9 @@ fn of_certificate(id: &str, pem: &Json) -> Result<Key, &'static str> {
     let base64: String = lines.filter(|line| !line.starts_with("-----")).collect();
     let der = STANDARD.decode(base64).map_err(|_| "X509 parse pubkey fails")?;
     let key = public_key(&der).ok_or("X509 parse pubkey fails")?;
+    if !is_rsa(&key) {
+        return Err("X509 parse pubkey internal fails: get pubkey");
+    }
     Ok(Key { id: id.to_owned(), alg: String::new(), kind: Kind::RsaDer(key) })
 }
 
@@ -271,6 +304,14 @@ fn public_key(der: &[u8]) -> Option<Vec<u8>> {
     }
     let key = Element::first(rest)?;
     (key.tag == SEQUENCE).then(|| key.whole.to_vec())
+}
+
+/// Whether a `subjectPublicKeyInfo` says of its key that it is an RSA one (RFC 3279 section 2.3.1).
+fn is_rsa(key: &[u8]) -> bool {
+    const RSA_ENCRYPTION: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+    let algorithm = Element::first(key).and_then(|key| Element::first(key.content));
+    let id = algorithm.and_then(|algorithm| Element::first(algorithm.content));
+    id.is_some_and(|id| id.content == RSA_ENCRYPTION)
 }
 
 /// An element of DER.

@@ -1,18 +1,23 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::hmac;
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
-use base64::Engine;
-use postrider_filter_api::testing::{FakeHost, FakeStream};
-use postrider_filter_api::{Answer, CallFailure, Host, Moment};
-use postrider_http::{Fields, ResponseHead};
+use super::token::BASE64URL;
+use super::*;
+use crate::testing::{lines, list, object, request, request_headers, text};
 
 use super::token::BASE64URL;
 use super::*;
 use crate::testing::{lines, list, object, request, request_headers, text};
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+/// A certificate (base64), of a key that nobody has any more.
+const OF_AN_EC_KEY: &str = concat!(
+    "MIIBbzCCARWgAwIBAgIUVGxI3m/NIBJRSxe/5s7omfsk1/wwCgYIKoZIzj0EAwIwDDEKMAgGA1UEAwwBdDAgFw0yNjExMjkwNDUy",
+    "NDRaGA8yMTI2MTEwNTA0NTI0NFowDDEKMAgGA1UEAwwBdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAXj9oINV26hphPkcb1k",
+    "kVoYEXt49QKMXOJcMLVzsVmN/eccI841r/lBghTAGokOyq4WlF1WbzDHiTT1z9Bl+oejUzBRMB0GA1UdDgQWBBRsolE7i1Jg2Vn7",
+    "dsayC8VIQPzlsTAfBgNVHSMEGDAWgBRsolE7i1Jg2Vn7dsayC8VIQPzlsTAPBgNVHRMBAf8EBTADAQH/MAoGCCqGSM49BAMCA0gA",
+    "MEUCIAnlK1NsM+zVjWyuE+H9S9ulPWLCKvN7rgXUyvPQq4oBAiEAhpxv/Pk0j/PloMGFWf6wyctFt9MkOLFxIImm7mwc6sY=",
+);
 
 /// Seconds since 1970, as the clock of every test shows them.
 const NOW: u64 = 1_800_000_000;
@@ -166,6 +171,8 @@ fn signatures_are_checked_by_the_key_that_fits() {
 
 #[test]
 fn a_set_without_a_good_key_is_refused_in_words() {
+    let even = format!(r#"{{"keys":[{{"kty":"RSA","n":"{}","e":"AQAB"}}]}}"#, encoded(&[0xfe; 256]));
+    let no_rsa = format!(r#"{{"a":"-----BEGIN CERTIFICATE-----\n{OF_AN_EC_KEY}\n-----END CERTIFICATE-----\n"}}"#);
     for (set, message) in [
         ("x", "Jwks is an invalid JSON"),
         ("{}", "Jwks does not have [keys] field"),
@@ -176,10 +183,16 @@ fn a_set_without_a_good_key_is_refused_in_words() {
         (r#"{"keys":[{"kty":"RSA"}]}"#, "[n] field is missing for a RSA key"),
         (r#"{"keys":[{"kty":"RSA","n":"AQ","e":"AQ"}]}"#, "Jwks RSA [n] or [e] field is missing or has a parse error"),
         (r#"{"keys":[{"kty":"EC","alg":"RS256"}]}"#, "[alg] is not started with [ES] for an EC key"),
+        (&even, "Jwks RSA [n] or [e] field is missing or has a parse error"),
+        (
+            r#"{"keys":[{"kty":"EC","crv":"P-256","x":"AQ","y":"AQ"}]}"#,
+            "Jwks EC [x] and [y] fields have a parse error.",
+        ),
         (r#"{"keys":[{"kty":"EC","crv":"P-1"}]}"#, "[crv] or [alg] field is not supported for an EC key"),
         (r#"{"keys":[{"kty":"oct","k":""}]}"#, "Jwks Oct key is an invalid Base64"),
         (r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AA"}]}"#, "Jwks OKP [x] field is wrong length."),
         (r#"{"a":"no certificate"}"#, "X509 parse pubkey fails"),
+        (&no_rsa, "X509 parse pubkey internal fails: get pubkey"),
     ] {
         assert_eq!(keys::Keys::parse(set.as_bytes()).unwrap_err(), message, "{set}");
     }
