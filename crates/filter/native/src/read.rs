@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::WatchedFile;
 use postrider_grpc::core::StatusCode;
-use postrider_http::{HeaderName, is_field_value};
+use postrider_http::{HeaderName, Scheme, is_field_value};
 use postrider_model::{AppendAction, Format, HeaderValue, Packed, Piece, Reading, Value, in_newer_forms};
 
 /// A field name.
@@ -122,6 +122,8 @@ pub(crate) fn packed(at: &mut Reading<'_>, key: &str) -> Option<Packed> {
 #[derive(Debug)]
 pub(crate) struct HttpUri {
     pub(crate) cluster: String,
+    /// `None` where none is written, or an unknown one.
+    pub(crate) scheme: Option<Scheme>,
     pub(crate) authority: String,
     pub(crate) path: String,
     pub(crate) timeout: Option<Duration>,
@@ -136,16 +138,26 @@ pub(crate) fn http_uri(at: &mut Reading<'_>) -> HttpUri {
         at.error("cluster", "the name of a cluster is required");
     }
     let text = at.text("uri").unwrap_or_default();
-    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+    // What stands behind a `#` is never sent (RFC 9110 section 7.1).
+    let rest = rest.split('#').next().unwrap_or_default();
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (user, authority) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if !user.is_empty() {
+        at.error("uri", "a user and password in it are not sent");
+    }
     if authority.is_empty() {
         at.error("uri", format!("\"{text}\" names no host"));
+    }
+    if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+        at.error("uri", "its path has characters that are to be written in percent-encoding");
     }
     HttpUri {
         cluster,
         is_absolute: text.contains("://") && is_authority(authority),
+        scheme: [Scheme::Http, Scheme::Https].into_iter().find(|known| scheme.eq_ignore_ascii_case(known.as_str())),
         authority: authority.to_owned(),
-        path: if path.is_empty() { "/" } else { path }.to_owned(),
+        path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
         timeout: at.duration("timeout").filter(|timeout| !timeout.is_zero()),
     }
 }

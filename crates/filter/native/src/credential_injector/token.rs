@@ -160,6 +160,7 @@ fn request(client: &Client) -> RequestHead {
     // What cannot be a request leads to no token.
     let _ = head.set_method(b"POST");
     let _ = head.set_path(client.endpoint.path.as_bytes());
+    client.endpoint.scheme.into_iter().for_each(|scheme| head.set_scheme(scheme));
     let _ = head.set_authority(client.endpoint.authority.as_bytes());
     let _ = head.fields.append(HeaderId::ContentType, b"application/x-www-form-urlencoded");
     // By this name others ask for tokens, and some servers answer nobody without one.

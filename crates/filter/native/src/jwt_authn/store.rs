@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::{Answer, Call, CallFailure, Host, Moment, Resumer};
 use postrider_http::{HeaderId, RequestHead};
-use postrider_telemetry::Block;
+use postrider_telemetry::{Block, warning};
 
 use super::background::{Background, Shared, pause};
 use super::config::{CacheLimits, Config, Remote, Source};
@@ -32,6 +32,8 @@ struct Entry {
     old_from: Cell<Moment>,
     refresh_from: Cell<Moment>,
     is_asking: Cell<bool>,
+    /// The log knows that they could not be got.
+    is_told: Cell<bool>,
     /// Who is gone, or needs no keys any more, has dropped the slot.
     waiting: RefCell<Vec<(Weak<Answered>, Resumer)>>,
     tokens: Option<RefCell<Tokens>>,
@@ -55,6 +57,7 @@ impl Store {
             old_from: Cell::default(),
             refresh_from: Cell::default(),
             is_asking: Cell::default(),
+            is_told: Cell::default(),
             waiting: RefCell::default(),
             tokens: cache.map(|limits| RefCell::new(Tokens::new(limits))),
         };
@@ -130,7 +133,8 @@ impl Store {
             return;
         }
         let now = host.now();
-        let times = Times {
+        let question = Question {
+            from: source(remote),
             old_from: now + remote.duration,
             refresh_from: now + pause(remote.duration),
             in_background: remote.in_background.is_some(),
@@ -144,28 +148,40 @@ impl Store {
             timeout: remote.uri.timeout,
             trace: None,
             retries: remote.retries.clone(),
-            done: Box::new(move |outcome| store.hear(provider, outcome, &times, &heard)),
+            done: Box::new(move |outcome| store.hear(provider, keys_in(outcome), &question, &heard)),
         };
         match host.call(call) {
             Ok(handle) => handle.detach(),
             Err(_) => {
-                let times = Times { old_from: now, refresh_from: now, in_background: remote.in_background.is_some() };
-                self.hear(provider, Err(CallFailure::Upstream), &times, &stats);
+                let question = Question {
+                    from: source(remote),
+                    old_from: now,
+                    refresh_from: now,
+                    in_background: remote.in_background.is_some(),
+                };
+                let why = format!("there is no cluster \"{}\"", remote.uri.cluster);
+                self.hear(provider, Err(why), &question, &stats);
             }
         }
     }
 
-    fn hear(&self, provider: usize, outcome: Result<Answer, CallFailure>, times: &Times, stats: &Block) {
+    fn hear(&self, provider: usize, keys: Result<Arc<Keys>, String>, question: &Question, stats: &Block) {
         let Some(entry) = self.entries.get(provider) else { return };
         entry.is_asking.set(false);
-        let answer = outcome.ok().filter(|answer| answer.head.status() == 200);
-        let keys = answer.and_then(|answer| Keys::parse(&answer.body).ok()).map(Arc::new);
+        // Each request may ask again: the log says it once, until there are keys.
+        let is_told = entry.is_told.replace(keys.is_err());
+        if let Err(why) = &keys
+            && !is_told
+        {
+            warning!(Filter, "jwt_authn: no keys from {}: {why}", question.from);
+        }
+        let keys = keys.ok();
         if let Some(keys) = &keys {
             stats.inc(stat::JWKS_FETCH_SUCCESS);
             *entry.keys.borrow_mut() = Some(keys.clone());
-            entry.old_from.set(times.old_from);
-            entry.refresh_from.set(times.refresh_from);
-            if times.in_background {
+            entry.old_from.set(question.old_from);
+            entry.refresh_from.set(question.refresh_from);
+            if question.in_background {
                 self.shared.publish(provider, keys);
             }
         } else {
@@ -196,11 +212,31 @@ impl Store {
     }
 }
 
-/// When answers to a question count.
-struct Times {
+/// From where keys were asked for, and when the answer counts.
+struct Question {
+    from: String,
     old_from: Moment,
     refresh_from: Moment,
     in_background: bool,
+}
+
+/// As the log names it: without the query, which may hold a secret.
+fn source(remote: &Remote) -> String {
+    let path = remote.uri.path.split('?').next().unwrap_or_default();
+    format!("{}{path}", remote.uri.authority)
+}
+
+/// # Errors
+/// Why there are none, for the log.
+fn keys_in(outcome: Result<Answer, CallFailure>) -> Result<Arc<Keys>, String> {
+    let answer = outcome.map_err(|failure| match failure {
+        CallFailure::Timeout => "there was no answer in time".to_owned(),
+        CallFailure::Upstream => "there was no answer, or one of more than 1 MiB".to_owned(),
+    })?;
+    match answer.head.status() {
+        200 => Ok(Arc::new(Keys::parse(&answer.body)?)),
+        status => Err(format!("the answer was {status}")),
+    }
 }
 
 fn request(remote: &Remote) -> RequestHead {
@@ -208,6 +244,7 @@ fn request(remote: &Remote) -> RequestHead {
     // What cannot be a request leads to no keys.
     let _ = head.set_method(b"GET");
     let _ = head.set_path(remote.uri.path.as_bytes());
+    remote.uri.scheme.into_iter().for_each(|scheme| head.set_scheme(scheme));
     let _ = head.set_authority(remote.uri.authority.as_bytes());
     // By this name others ask for keys, and some servers answer nobody without one.
     let _ = head.fields.append(HeaderId::UserAgent, b"Go-browser");

@@ -1,8 +1,12 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::token::BASE64URL;
-use super::*;
-use crate::testing::{lines, list, object, request, request_headers, text};
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
+use base64::Engine;
+use postrider_filter_api::testing::{FakeHost, FakeStream};
+use postrider_filter_api::{Answer, CallFailure, Host, Moment};
+use postrider_http::{Fields, ResponseHead, Scheme};
 
 use super::token::BASE64URL;
 use super::*;
@@ -731,12 +735,33 @@ fn where_keys_are_is_said_with_a_scheme_and_a_host() {
         ("https://keys.test:99999/", false),
         ("https://keys.test:http/", false),
         ("https://keys test/", false),
+        ("https://keys.test/a b", false),
+        ("https://keys.test/é", false),
+        ("https://robot:secret@keys.test/k", false),
     ] {
         let server = object([("uri", text(uri)), ("cluster", text("keys")), ("timeout", text("1s"))]);
         let config = gateway(provider(vec![("remote_jwks", object([("http_uri", server)]))]), Vec::new());
         let errors = build("jwt", &config).err().unwrap_or_default();
         assert_eq!(errors.is_empty(), is_good, "{uri}: {errors:?}");
         assert!(errors.iter().all(|error| error.path.ends_with("remote_jwks.http_uri.uri")), "{errors:?}");
+    }
+}
+
+#[test]
+fn keys_are_asked_for_where_the_uri_says() {
+    for (uri, scheme, path) in [
+        ("https://keys.test/k?v=1#f", Some(Scheme::Https), "/k?v=1"),
+        ("http://keys.test?v=1", Some(Scheme::Http), "/?v=1"),
+        ("https://keys.test", Some(Scheme::Https), "/"),
+    ] {
+        let server = object([("uri", text(uri)), ("cluster", text("keys")), ("timeout", text("1s"))]);
+        let filter = filter(&gateway(provider(vec![("remote_jwks", object([("http_uri", server)]))]), Vec::new()));
+        let mut stream = bearer(&token(r#"{"iss":"me"}"#));
+        assert!(matches!(request_headers(&mut stream, &*filter), Action::Pause));
+        let calls = stream.host.calls.borrow();
+        let head = &calls[0].head;
+        let asked = (head.scheme(), std::str::from_utf8(head.path()).unwrap(), head.authority());
+        assert_eq!(asked, (scheme, path, &b"keys.test"[..]), "{uri}");
     }
 }
 
