@@ -57,7 +57,7 @@ pub(crate) fn without_parameters(path: &[u8], names: &[&str]) -> Vec<u8> {
     };
     let pairs = query.get(1..).unwrap_or_default().split(|byte| *byte == b'&');
     let kept: Vec<&[u8]> = pairs.filter(|pair| !is_gone(pair)).collect();
-    match kept.is_empty() {
+    match kept.iter().all(|pair| pair.is_empty()) {
         true => bare.to_vec(),
         false => [bare, b"?", &kept.join(&b'&')].concat(),
     }
@@ -87,8 +87,12 @@ pub(crate) fn remove_cookie(request: &mut RequestHead, name: &str) {
     }
 }
 
-/// The URI that the client asked for, as what a quoted string may hold (RFC 9110 section 5.6.4).
+/// The URI that the client asked for, as what a quoted string may hold (RFC 9110 section 5.6.4). Empty where it named a host
+/// alone, as in Envoy.
 pub(crate) fn quotable_uri(request: &RequestHead) -> Vec<u8> {
+    if request.path().is_empty() {
+        return Vec::new();
+    }
     let fields = &request.fields;
     let scheme = match request.scheme() {
         Some(scheme) => scheme.as_str().as_bytes(),
@@ -160,6 +164,16 @@ mod tests {
         let text = |path: &str| String::from_utf8(without_parameters(path.as_bytes(), &["k"])).unwrap();
         assert_eq!(text("/p?z=1&k=2&a=%26+&k"), "/p?z=1&a=%26+");
         assert_eq!(text("/p?%6b=2"), "/p");
+        assert_eq!((text("/p?k=1&"), text("/p?&k=1&&a")), ("/p".to_owned(), "/p?&&a".to_owned()));
         assert_eq!(text("/p"), "/p");
+    }
+
+    #[test]
+    fn a_request_for_a_tunnel_has_no_uri() {
+        let mut tunnel = RequestHead::new();
+        tunnel.set_method(b"CONNECT").unwrap();
+        tunnel.set_authority(b"h.test:443").unwrap();
+        assert_eq!(quotable_uri(&tunnel), b"");
+        assert_eq!(quotable_uri(&request("/p?a=\"", &[]).request), b"http://x/p?a=\\\"");
     }
 }

@@ -141,11 +141,17 @@ enum Denial {
     Credential,
 }
 
-/// Decodes what clients send: with padding or without it.
+/// Decodes what clients send, without its padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::RequireNone),
 );
+
+/// As in Envoy, up to two `=` may stand at the end, however many belong there.
+fn decoded(encoded: &[u8]) -> Option<Vec<u8>> {
+    let bare = encoded.strip_suffix(b"=").unwrap_or(encoded);
+    BASE64.decode(bare.strip_suffix(b"=").unwrap_or(bare)).ok()
+}
 
 impl Filter for Gate {
     fn hooks(&self) -> Hooks {
@@ -180,7 +186,7 @@ impl Gate {
         if let Some(user) = self.verified.borrow().find(value) {
             return Ok(user);
         }
-        let decoded = BASE64.decode(encoded).map_err(|_| Denial::Format)?;
+        let decoded = decoded(encoded).ok_or(Denial::Format)?;
         let colon = decoded.iter().position(|byte| *byte == b':').ok_or(Denial::Format)?;
         let (name, password) = decoded.split_at_checked(colon).ok_or(Denial::Format)?;
         let user = self.users.verify(name, password.get(1..).unwrap_or_default()).ok_or(Denial::Credential)?;

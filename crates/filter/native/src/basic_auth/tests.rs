@@ -49,6 +49,10 @@ fn credentials_are_judged_by_scheme_form_and_user() {
         (&["Basic"], Some("invalid_scheme_for_basic_auth")),
         (&[&right.replace("Basic", "basic")], Some("invalid_scheme_for_basic_auth")),
         (&["Basic !!!"], Some("invalid_format_for_basic_auth")),
+        // Up to two at the end, however many belong there.
+        (&[&format!("{}==", right.trim_end_matches('='))], None),
+        (&[&format!("{}=", right.trim_end_matches('='))], None),
+        (&[&format!("{}===", right.trim_end_matches('='))], Some("invalid_format_for_basic_auth")),
         (&[&basic("u1")], Some("invalid_format_for_basic_auth")),
         (&[&right.replace(' ', "   ")], Some("invalid_format_for_basic_auth")),
         (&[&format!("{right}x")], Some("invalid_format_for_basic_auth")),
