@@ -98,9 +98,7 @@ pub(super) fn claim_text(claim: &Json) -> Option<String> {
             let whole = number >= 0.0 && number < u64::MAX as f64 && number.fract() == 0.0;
             if whole { (number as u64).to_string() } else { format!("{number:.6}") }
         }
-        Json::Array(_) | Json::Object(_) => {
-            base64::engine::general_purpose::STANDARD.encode(serde_json::to_string(claim).ok()?)
-        }
+        Json::Array(_) | Json::Object(_) => base64::engine::general_purpose::STANDARD.encode(json::text(claim)),
         Json::Null => return None,
     };
     (!text.is_empty()).then_some(text)
