@@ -324,6 +324,44 @@ fn without_its_keys_no_token_is_good() {
     assert_eq!(site.stat("jwks_fetch_failed"), 2);
 }
 
+/// A server of keys that does not answer holds nobody up whom another provider lets in or turns away.
+#[test]
+fn a_provider_with_its_keys_decides_while_another_would_wait() {
+    let uri = json!({"uri": "http://issuer.test/keys", "cluster": "keys", "timeout": "600s"});
+    let far = json!({"issuer": "https://issuer.test", "remote_jwks": {"http_uri": uri}});
+    let together = |kind: &str| {
+        let both = json!([{"provider_name": "far"}, {"provider_name": "near"}]);
+        json!({kind: {"requirements": both}})
+    };
+    let fields = json!({
+        "providers": {"far": far, "near": provider(json!({"forward": true}))},
+        "rules": [
+            {"match": {"prefix": "/any"}, "requires": together("requires_any")},
+            {"match": {"prefix": "/all"}, "requires": together("requires_all")},
+        ],
+    });
+    let site = site_with(fields, &[], json!([]), &Origin::silent());
+    assert_eq!(site.status("/any", &bearer(ANN)), 200);
+    let refused = (403, "Audiences in Jwt are not allowed".to_owned());
+    assert_eq!(site.answer("/all", &bearer(ELSEWHERE)), refused);
+    assert_eq!((site.stat("jwks_fetch_success"), site.stat("jwks_fetch_failed")), (0, 0));
+}
+
+#[test]
+fn a_parameter_in_percent_encoding_leads_past_no_rule() {
+    let absent = json!({"name": "q", "present_match": false});
+    let fields = json!({
+        "providers": {"p": provider(json!({}))},
+        "rules": [{
+            "match": {"prefix": "/", "query_parameters": [absent]},
+            "requires": {"provider_name": "p"},
+        }],
+    });
+    let site = site(fields);
+    let statuses = ["/?q=1", "/", "/?%71=1"].map(|path| site.status(path, ""));
+    assert_eq!(statuses, [200, 401, 401]);
+}
+
 #[test]
 fn a_route_names_its_requirement_or_none() {
     let of_route = |prefix: &str, config: Value| {
