@@ -228,6 +228,19 @@ fn rules_come_from_the_filter_the_route_or_the_virtual_host() {
 }
 
 #[test]
+fn rules_of_routes_with_a_disable_key_do_not_count() {
+    let mut keyed = by_header(&["x-h"]);
+    keyed[0]["disable_key"] = json!("limits");
+    let routes =
+        json!([{"match": {"prefix": "/own"}, "route": {"cluster": "origin", "rate_limits": keyed}}, site::rest()]);
+    let more = json!({"token_bucket": bucket(1000), "descriptors": [rule(&[("x-h", "1")], 1)]});
+    let site = limit(more).host(json!({"rate_limits": keyed, "routes": routes})).start();
+    for path in ["/own", "/"] {
+        assert_eq!(statuses(&site, path, &["x-h: 1\r\n", "x-h: 1\r\n"]), [200, 200], "{path}");
+    }
+}
+
+#[test]
 fn only_rules_of_the_filters_stage_count() {
     let mut rules = by_header(&["x-h"]);
     rules[0]["stage"] = json!(1);

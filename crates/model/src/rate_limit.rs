@@ -10,6 +10,8 @@ pub struct RateLimit {
     pub actions: Vec<RateLimitAction>,
     pub limit: Option<LimitSource>,
     pub hits: Option<Hits>,
+    /// It has a `disable_key`. Filters that count by themselves pass over such a rule.
+    pub is_keyed: bool,
 }
 
 /// An entry of a descriptor, and where its value comes from.
@@ -142,10 +144,10 @@ impl RateLimit {
     pub fn read(at: &mut Reading<'_>, of: RuleOf) -> RateLimit {
         at.refuse("apply_on_stream_done", "counting a request when it is over");
         at.refuse("x_ratelimit_option", "headers about a limit by rule");
+        // A rule that the runtime switches off is not here.
+        let is_keyed = of == RuleOf::Route && at.text("disable_key").is_some();
         match of {
             RuleOf::Route => {
-                // A rule that the runtime switches off is not here.
-                at.text("disable_key");
                 at.refuse("hits_addend", "weighing a request on a route: the filter's own rules may");
             }
             RuleOf::Filter => {
@@ -166,6 +168,7 @@ impl RateLimit {
             actions,
             limit: at.map("limit", limit).flatten(),
             hits: if of == RuleOf::Filter { at.map("hits_addend", hits).flatten() } else { None },
+            is_keyed,
         }
     }
 }

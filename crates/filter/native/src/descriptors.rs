@@ -41,17 +41,27 @@ impl HostRules {
     }
 }
 
-/// What the request counts as by these rules: those of a stage, or all.
-pub(crate) fn of_rules(rules: &[RateLimit], stage: Option<u32>, stream: &Stream<'_>) -> Vec<Descriptor> {
-    let of_stage = |rule: &&RateLimit| stage.is_none_or(|stage| rule.stage == stage);
-    rules.iter().filter(of_stage).filter_map(|rule| descriptor(rule, stream)).collect()
+/// Whether rules with a `disable_key` count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keyed {
+    Counted,
+    Skipped,
+}
+
+/// What the request counts as by a filter's own rules.
+pub(crate) fn of_rules(rules: &[RateLimit], stream: &Stream<'_>) -> Vec<Descriptor> {
+    rules.iter().filter_map(|rule| descriptor(rule, stream)).collect()
 }
 
 /// What the request counts as by the rules of its route and virtual host.
-pub(crate) fn of_stream(stage: u32, of_host: HostRules, stream: &Stream<'_>) -> Vec<Descriptor> {
+pub(crate) fn of_stream(stage: u32, of_host: HostRules, keyed: Keyed, stream: &Stream<'_>) -> Vec<Descriptor> {
     let Some(route) = stream.route else { return Vec::new() };
     let limits = &route.rate_limits;
-    let mut all = of_rules(&limits.route, Some(stage), stream);
+    let counts = |rule: &&RateLimit| rule.stage == stage && (keyed == Keyed::Counted || !rule.is_keyed);
+    let by = |rules: &[RateLimit]| -> Vec<Descriptor> {
+        rules.iter().filter(counts).filter_map(|rule| descriptor(rule, stream)).collect()
+    };
+    let mut all = by(&limits.route);
     let of_host = match of_host {
         _ if limits.include_virtual_host => true,
         HostRules::Always => true,
@@ -59,7 +69,7 @@ pub(crate) fn of_stream(stage: u32, of_host: HostRules, stream: &Stream<'_>) -> 
         HostRules::Otherwise => limits.route.is_empty(),
     };
     if of_host {
-        all.extend(of_rules(&limits.virtual_host, Some(stage), stream));
+        all.extend(by(&limits.virtual_host));
     }
     all
 }
@@ -177,7 +187,7 @@ mod tests {
     use std::rc::Rc;
 
     fn rule(actions: Vec<RateLimitAction>) -> RateLimit {
-        RateLimit { stage: 0, actions, limit: None, hits: None }
+        RateLimit { stage: 0, actions, limit: None, hits: None, is_keyed: false }
     }
 
     fn generic(value: &str) -> RateLimitAction {
@@ -242,6 +252,21 @@ mod tests {
         ] {
             assert_eq!(made(action.clone()).as_deref(), want, "{action:?}");
         }
+    }
+
+    #[test]
+    fn rules_with_a_disable_key_are_passed_over_where_the_filter_counts_by_itself() {
+        let mut stream = request("/", &[]);
+        let keyed = RateLimit { is_keyed: true, ..rule(vec![generic("keyed")]) };
+        let limits = &mut stream.route.as_mut().unwrap().rate_limits;
+        limits.route = vec![keyed.clone(), rule(vec![generic("plain")])].into();
+        limits.virtual_host = vec![keyed].into();
+        let mut values = |keyed| {
+            let made = stream.with(|stream| of_stream(0, HostRules::Always, keyed, stream));
+            made.into_iter().flat_map(|made| made.entries).map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        assert_eq!(values(Keyed::Counted), ["keyed", "plain", "keyed"]);
+        assert_eq!(values(Keyed::Skipped), ["plain"]);
     }
 
     #[test]

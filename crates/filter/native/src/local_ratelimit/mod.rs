@@ -21,7 +21,7 @@ use postrider_http::grpc::Code;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::Block;
 
-use crate::descriptors::{Descriptor, of_rules, of_stream};
+use crate::descriptors::{Descriptor, Keyed, of_rules, of_stream};
 use crate::header_options;
 use crate::share::drawn;
 use config::Config;
@@ -170,11 +170,11 @@ impl Gate {
     fn descriptors(&self, stream: &Stream<'_>) -> Vec<Descriptor> {
         let config = &self.scope.config;
         if !config.rules.is_empty() {
-            return of_rules(&config.rules, None, stream);
+            return of_rules(&config.rules, stream);
         }
         match config.limits.rules.is_empty() {
             true => Vec::new(),
-            false => of_stream(config.stage, config.virtual_host, stream),
+            false => of_stream(config.stage, config.virtual_host, Keyed::Skipped, stream),
         }
     }
 

@@ -31,7 +31,7 @@ use postrider_model::{Value, ValueError};
 use postrider_telemetry::stats::sets::{cluster, count_upstream_response};
 use postrider_telemetry::{Block, WorkerStats};
 
-use crate::descriptors::{Descriptor, of_rules, of_stream};
+use crate::descriptors::{Descriptor, Keyed, of_rules, of_stream};
 use crate::header_options;
 use crate::share::drawn;
 use config::{Config, Override, Requests};
@@ -199,10 +199,10 @@ impl Limiter {
     fn descriptors(&self, stream: &Stream<'_>) -> Vec<Descriptor> {
         let own = self.route.as_ref().map(|route| &route.rules).filter(|rules| !rules.is_empty());
         if let Some(rules) = own.or(Some(&self.config.rules).filter(|rules| !rules.is_empty())) {
-            return of_rules(rules, None, stream);
+            return of_rules(rules, stream);
         }
         let of_host = self.route.as_ref().map(|route| route.virtual_host).unwrap_or_default();
-        of_stream(self.config.stage, of_host, stream)
+        of_stream(self.config.stage, of_host, Keyed::Counted, stream)
     }
 
     fn decide(&self, state: &mut State, stream: &mut Stream<'_>, verdict: Verdict, counters: &Counters) -> Action {

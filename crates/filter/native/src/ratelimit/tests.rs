@@ -16,7 +16,7 @@ fn config(more: Vec<(&str, Value)>) -> Value {
 
 fn rule(value: &str, stage: u32) -> Rule {
     let actions = vec![RateLimitAction::Generic { key: "k".into(), value: value.into() }];
-    Rule { stage, actions, limit: None, hits: None }
+    Rule { stage, actions, limit: None, hits: None, is_keyed: false }
 }
 
 fn own_rule(value: &str) -> Value {
