@@ -203,6 +203,21 @@ fn no_more_streams_than_allowed_have_a_fault_at_once() {
 }
 
 #[test]
+fn a_request_that_waits_for_its_upstream_after_its_delay_is_no_active_fault() {
+    let delay = always(json!({"fixed_delay": "0.05s"}));
+    let site = fault(json!({"delay": delay, "max_active_faults": 1})).start_before(Origin::silent());
+    let mut waiting = Vec::new();
+    for asked in 1..=2 {
+        let mut client = site.proxy.client();
+        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+        site.origin.wait_connections(asked);
+        site.proxy.wait_stat("http.ingress_http.fault.active_faults", 0);
+        waiting.push(client);
+    }
+    assert_eq!((stat(&site, "delays_injected"), stat(&site, "faults_overflow")), (2, 0));
+}
+
+#[test]
 fn an_answer_goes_no_faster_than_its_limit() {
     let body = "a".repeat(4096);
     let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());

@@ -173,7 +173,12 @@ impl Filter for Injector {
         if let Some(progress) = progress(state) {
             progress.delay = None;
         }
-        self.abort(state, stream)
+        let action = self.abort(state, stream);
+        // What waits for its upstream has no fault any more. Its answer may have one, drawn or not, as Envoy counts.
+        if matches!(action, Action::Continue) && self.config.rate.is_none() {
+            self.end(state);
+        }
+        action
     }
 
     fn on_response_headers(&self, state: &mut State, _: &mut Stream<'_>, _end: bool) -> Action {
@@ -201,10 +206,7 @@ impl Filter for Injector {
     }
 
     fn on_complete(&self, state: &mut State, _: &StreamInfo) {
-        if progress(state).is_some_and(|progress| progress.active) {
-            self.active.fetch_sub(1, Relaxed);
-            self.counters.gauge_dec(stat::ACTIVE);
-        }
+        self.end(state);
     }
 }
 
@@ -232,6 +234,14 @@ impl Injector {
             progress.active = true;
         }
         true
+    }
+
+    /// The stream has no fault any more.
+    fn end(&self, state: &mut State) {
+        if progress(state).is_some_and(|progress| std::mem::take(&mut progress.active)) {
+            self.active.fetch_sub(1, Relaxed);
+            self.counters.gauge_dec(stat::ACTIVE);
+        }
     }
 
     fn slow_down(&self, state: &mut State, stream: &mut Stream<'_>) {

@@ -56,6 +56,34 @@ fn requests_are_delayed_and_then_aborted() {
 }
 
 #[test]
+fn a_stream_has_no_fault_any_more_when_its_delay_is_over() {
+    let delayed = |filter: &dyn Filter| {
+        let (mut stream, mut state) = (FakeStream::new("GET", "/", &[]), State::default());
+        let action = stream.with(|stream| filter.on_request_headers(&mut state, stream, true));
+        if let Action::Pause = action {
+            stream.with(|stream| filter.on_request_resumed(&mut state, stream));
+        }
+        matches!(action, Action::Pause).then_some((state, stream))
+    };
+    let limited = |more: Vec<(&str, Value)>| {
+        let delay = delay(("fixed_delay", text("0.5s")));
+        injector([delay, ("max_active_faults", Value::Integer(1))].into_iter().chain(more).collect())
+    };
+    let never = || object([("http_status", Value::Integer(503))]);
+    for filter in [limited(vec![]), limited(vec![("abort", never())])] {
+        let (mut first, stream) = delayed(&*filter).unwrap();
+        let second = delayed(&*filter);
+        assert!(second.is_some(), "the first one waits for its upstream alone");
+        filter.on_complete(&mut first, &stream.info);
+        assert!(delayed(&*filter).is_some(), "and its end counts nothing again");
+    }
+    let rate = object([("fixed_limit", object([("limit_kbps", Value::Integer(1))]))]);
+    let slow = limited(vec![("response_rate_limit", rate)]);
+    let _first = delayed(&*slow).unwrap();
+    assert!(delayed(&*slow).is_none(), "its answer may be slow");
+}
+
+#[test]
 fn requests_say_what_they_want_where_they_may() {
     let filter = injector(vec![delay(("header_delay", object([]))), abort(("header_abort", object([])))]);
     let ask = |fields: &[(&str, &str)]| outcome(&*filter, fields);
