@@ -118,6 +118,21 @@ fn values_of_requests_are_noted_by_rules() {
 }
 
 #[test]
+fn what_a_body_says_leads_to_a_route() {
+    let found = json!({"filter": "n", "path": [{"key": "a"}], "value": {"string_match": {"exact": "gpt"}}});
+    let routes = json!([
+        {"match": {"prefix": "/", "dynamic_metadata": [found]}, "direct_response": {"status": 201}},
+        site::rest(),
+    ]);
+    let site = site::with([extension(NAME, TYPE, json!({"request_rules": {"rules": [rule(&["a"], "a", json!({}))]}}))])
+        .routes(routes)
+        .start();
+    for (body, want) in [(r#"{"a": "gpt"}"#, 201), (r#"{"a": "other"}"#, 200), ("{}", 200)] {
+        assert_eq!(send(&site, "/", "application/json", body), want, "{body}");
+    }
+}
+
+#[test]
 fn a_message_without_a_body_or_with_trailers_is_told_apart() {
     let site = site::with([extension(NAME, TYPE, json!({"request_rules": {"rules": [rule(&["a"], "a", json!({}))]}}))])
         .log("%DYNAMIC_METADATA(n)%")

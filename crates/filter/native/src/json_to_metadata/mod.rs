@@ -2,7 +2,8 @@
 //!
 //! Configured as `envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata`, for the whole gateway and for virtual
 //! hosts, routes and weighted clusters; the most specific configuration counts alone. A message with rules is held until
-//! all of it is there. Which rule says what of which body is as in Envoy 1.40, surprises included.
+//! all of it is there. Which rule says what of which body is as in Envoy 1.40, surprises included. What is noted of a
+//! request may lead to another route, so the route is looked up again.
 
 mod config;
 mod document;
@@ -90,7 +91,9 @@ impl Filter for Noter {
 
     fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
         let Some(side) = &self.rules.request else { return Action::Done };
-        begin(side, &self.requests, &stream.request.fields, &mut stream.info.metadata, end)
+        let (action, noted) = begin(side, &self.requests, &stream.request.fields, &mut stream.info.metadata, end);
+        stream.info.route_is_stale |= noted;
+        action
     }
 
     fn on_request_body(&self, _: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
@@ -102,14 +105,15 @@ impl Filter for Noter {
 
     fn on_request_trailers(&self, _: &mut State, stream: &mut Stream<'_>) -> Action {
         if let Some(side) = &self.rules.request {
-            finish(side, &self.requests, stream.request_body.bytes(), &mut stream.info.metadata);
+            let noted = finish(side, &self.requests, stream.request_body.bytes(), &mut stream.info.metadata);
+            stream.info.route_is_stale |= noted;
         }
         Action::Continue
     }
 
     fn on_response_headers(&self, _: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
         let Some(side) = &self.rules.response else { return Action::Done };
-        begin(side, &self.responses, &stream.response.fields, &mut stream.info.metadata, end)
+        begin(side, &self.responses, &stream.response.fields, &mut stream.info.metadata, end).0
     }
 
     fn on_response_body(&self, _: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
@@ -127,22 +131,21 @@ impl Filter for Noter {
     }
 }
 
-/// What is done about a message when its head is there.
-fn begin(side: &Side, counts: &Block, fields: &Fields, metadata: &mut Metadata, end: bool) -> Action {
+/// What is done about a message when its head is there, and whether something was noted.
+fn begin(side: &Side, counts: &Block, fields: &Fields, metadata: &mut Metadata, end: bool) -> (Action, bool) {
     if !side.takes(fields.get(HeaderId::ContentType).unwrap_or_default()) {
         counts.inc(stat::MISMATCHED_CONTENT_TYPE);
-        keep(metadata, side.rules.iter().filter_map(|rule| rule.error.as_ref()).filter_map(fixed));
-        return Action::Done;
+        let noted = keep(metadata, side.rules.iter().filter_map(|rule| rule.error.as_ref()).filter_map(fixed));
+        return (Action::Done, noted);
     }
-    if end {
-        finish(side, counts, b"", metadata);
-        return Action::Done;
+    match end {
+        true => (Action::Done, finish(side, counts, b"", metadata)),
+        false => (Action::Buffer, false),
     }
-    Action::Buffer
 }
 
-/// What is done about it when all of its body is there.
-fn finish(side: &Side, counts: &Block, body: &[u8], metadata: &mut Metadata) {
+/// What is done about it when all of its body is there: whether something was noted.
+fn finish(side: &Side, counts: &Block, body: &[u8], metadata: &mut Metadata) -> bool {
     let missing = side.rules.iter().filter_map(|rule| rule.missing.as_ref()).filter_map(fixed);
     if body.is_empty() {
         counts.inc(stat::NO_BODY);
@@ -163,20 +166,23 @@ fn finish(side: &Side, counts: &Block, body: &[u8], metadata: &mut Metadata) {
             Found::Nothing => None,
             Found::Missing => rule.missing.as_ref().and_then(fixed),
         }),
-    );
+    )
 }
 
 fn fixed(note: &Note) -> Option<(&Note, Value)> {
     Some((note, note.value.clone()?))
 }
 
-/// All at once: what a rule leaves alone because it is there already was there before the first of them.
-fn keep<'n>(metadata: &mut Metadata, noted: impl Iterator<Item = (&'n Note, Value)>) {
+/// All at once: what a rule leaves alone because it is there already was there before the first of them. Whether there
+/// was anything to note.
+fn keep<'n>(metadata: &mut Metadata, noted: impl Iterator<Item = (&'n Note, Value)>) -> bool {
     let noted: Vec<_> =
         noted.filter(|(note, _)| !note.preserves || metadata.get(&note.namespace, &note.key).is_none()).collect();
+    let any = !noted.is_empty();
     for (note, value) in noted {
         metadata.set(&note.namespace, &note.key, value);
     }
+    any
 }
 
 #[cfg(test)]

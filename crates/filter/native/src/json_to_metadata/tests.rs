@@ -160,6 +160,23 @@ fn what_is_there_stays_where_a_rule_says_so() {
 }
 
 #[test]
+fn what_is_noted_of_a_request_may_change_its_route() {
+    let preserves = ("preserve_existing_metadata_value", Value::Bool(true));
+    let rule = object([
+        keys(["a"]),
+        ("on_present", note("k", [])),
+        ("on_missing", note("old", [("value", text("missing")), preserves])),
+        ("on_error", note("k", [("value", text("error"))])),
+    ]);
+    let filter = filter(&config([rule], vec![]));
+    let stale = |content_type: &str, body: &str| sent(&*filter, content_type, body.as_bytes()).info.route_is_stale;
+    assert!(stale("application/json", r#"{"a":"1"}"#));
+    assert!(stale("application/json", "{"));
+    assert!(stale("text/plain", "any"));
+    assert!(!stale("application/json", "{}"), "nothing was noted");
+}
+
+#[test]
 fn rules_that_make_no_sense_are_refused() {
     let present = || ("on_present", note("k", []));
     let one = |rule: Value| refused(&config([rule], vec![]));
