@@ -235,6 +235,31 @@ fn header_mutation_edits_both_directions_in_order() {
 }
 
 #[test]
+fn header_mutation_changes_parameters_of_the_query() {
+    let origin = Origin::echo("a");
+    let set = |key: &str, value: &str, action: &str| json!({"append": {"record": {"key": key, "value": value}, "action": action}});
+    let proxy = site(
+        json!([header_mutation(json!({"query_parameter_mutations": [
+            set("a", "n", "OVERWRITE_IF_EXISTS_OR_ADD"),
+            {"remove": "z"},
+            set("b", "n", "ADD_IF_ABSENT"),
+            set("c", "m", "OVERWRITE_IF_EXISTS"),
+            set("d", "%REQ(x-v)%", "APPEND_IF_EXISTS_OR_ADD"),
+        ]}))]),
+        to_origin(),
+        &origin,
+    );
+    for (path, want) in [
+        ("/p?b=2&a=1&z=9&b=3&c&a=4", "/p?a=n&b=2&b=3&c=m&d=a%20b%26c"),
+        ("/p", "/p?a=n&b=n&d=a%20b%26c"),
+        ("/p?z=1&d=0", "/p?a=n&b=n&d=0&d=a%20b%26c"),
+    ] {
+        assert_eq!(ask(&proxy, path, "x-v: a b&c\r\n").status, 200);
+        assert_eq!(origin.requests().last().unwrap().target, want, "{path}");
+    }
+}
+
+#[test]
 fn header_mutations_of_listener_host_and_route_add_up() {
     let origin = Origin::echo("a");
     let per_route = |value: &str| {

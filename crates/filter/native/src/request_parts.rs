@@ -116,7 +116,7 @@ pub(crate) fn quoted(text: impl Iterator<Item = u8>) -> Vec<u8> {
 }
 
 /// Percent-encoded bytes as what they stand for.
-fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.contains(&b'%') {
         return Cow::Borrowed(bytes);
     }
@@ -131,7 +131,7 @@ fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-fn key_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn key_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
     let at = pair.iter().position(|byte| *byte == b'=');
     let split = at.and_then(|at| Some((pair.get(..at)?, pair.get(at + 1..)?)));
     split.unwrap_or((pair, b""))

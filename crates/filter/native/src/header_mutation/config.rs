@@ -6,6 +6,7 @@ use postrider_model::{
     AppendAction, Fields, Format, Piece, Reading, Regex, StringKind, StringMatch, Value, ValueError, in_newer_forms,
 };
 
+use super::query::{self, QueryMutation};
 use super::{Append, Mutation};
 use crate::formatters::Formatters;
 use crate::read::is_protected;
@@ -14,6 +15,8 @@ use crate::read::is_protected;
 #[derive(Debug, Default)]
 pub(super) struct Mutations {
     pub(super) request: Vec<Mutation>,
+    /// Behind those of the request's fields.
+    pub(super) query: Vec<QueryMutation>,
     pub(super) request_trailers: Vec<Mutation>,
     pub(super) response: Vec<Mutation>,
     pub(super) response_trailers: Vec<Mutation>,
@@ -49,8 +52,10 @@ fn lists(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Mutations {
         }
     };
     let mut formatters = formatters(&mut mutations, errors);
-    let mut read = |key| list(&mut mutations, key, &mut formatters, errors);
+    let query = list(&mut mutations, "query_parameter_mutations", &mut formatters, errors, query::read);
+    let mut read = |key| list(&mut mutations, key, &mut formatters, errors, mutation);
     let lists = Mutations {
+        query,
         request: read("request_mutations"),
         request_trailers: read("request_trailers_mutations"),
         response: read("response_mutations"),
@@ -71,7 +76,13 @@ fn formatters(fields: &mut Fields<'_>, errors: &mut ConfigError) -> Formatters {
     read.map_err(|found| errors.extend(found.into_iter().map(within))).unwrap_or_default()
 }
 
-fn list(fields: &mut Fields<'_>, key: &str, formatters: &mut Formatters, errors: &mut ConfigError) -> Vec<Mutation> {
+fn list<'v, T>(
+    fields: &mut Fields<'v>,
+    key: &str,
+    formatters: &mut Formatters,
+    errors: &mut ConfigError,
+    item: fn(Fields<'v>, &mut Formatters) -> Result<T, ConfigError>,
+) -> Vec<T> {
     let items = match fields.maps(key) {
         Ok(items) => items,
         Err(error) => {
@@ -79,7 +90,7 @@ fn list(fields: &mut Fields<'_>, key: &str, formatters: &mut Formatters, errors:
             return Vec::new();
         }
     };
-    let mut read = |item| mutation(item, formatters).map_err(|found| errors.extend(found)).ok();
+    let mut read = |fields| item(fields, formatters).map_err(|found| errors.extend(found)).ok();
     items.into_iter().filter_map(&mut read).collect()
 }
 
@@ -119,12 +130,9 @@ fn append_of(mut fields: Fields<'_>, formatters: &mut Formatters) -> Result<Appe
         }
         (Some(true), None) | (None, None) => AppendAction::AppendIfExistsOrAdd,
         (Some(false), None) => AppendAction::OverwriteIfExistsOrAdd,
-        (None, Some(name)) => append_action(name).ok_or_else(|| {
-            vec![
-                fields
-                    .error("append_action", format!("\"{name}\" is no action: {}", ACTIONS.map(|(n, _)| n).join(", "))),
-            ]
-        })?,
+        (None, Some(name)) => {
+            append_action(name).ok_or_else(|| vec![fields.error("append_action", unknown_action(name))])?
+        }
     };
     let keep_empty = fields.bool("keep_empty_value").map_err(one)?.unwrap_or_default();
     fields.finish()?;
@@ -148,8 +156,12 @@ const ACTIONS: [(&str, AppendAction); 4] = [
     ("OVERWRITE_IF_EXISTS", AppendAction::OverwriteIfExists),
 ];
 
-fn append_action(name: &str) -> Option<AppendAction> {
+pub(super) fn append_action(name: &str) -> Option<AppendAction> {
     ACTIONS.iter().find(|(known, _)| *known == name).map(|(_, action)| *action)
+}
+
+pub(super) fn unknown_action(name: &str) -> String {
+    format!("\"{name}\" is no action: {}", ACTIONS.map(|(known, _)| known).join(", "))
 }
 
 fn remove_on_match(mut fields: Fields<'_>) -> Result<StringMatch, ConfigError> {
@@ -200,7 +212,7 @@ fn anchored(pattern: &str) -> Result<Regex, String> {
 }
 
 /// An error of the whole map.
-fn whole(fields: &Fields<'_>, message: &str) -> ConfigError {
+pub(super) fn whole(fields: &Fields<'_>, message: &str) -> ConfigError {
     vec![ValueError { path: fields.path().to_owned(), message: message.to_owned() }]
 }
 

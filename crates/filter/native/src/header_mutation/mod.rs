@@ -1,4 +1,4 @@
-//! Adds, overwrites and removes header and trailer fields of requests and responses.
+//! Adds, overwrites and removes header and trailer fields of requests and responses, and parameters of the query.
 //!
 //! Configured as `envoy.extensions.filters.http.header_mutation.v3.HeaderMutation`; route tables, virtual hosts, routes
 //! and weighted clusters add their own mutations by `HeaderMutationPerRoute`. The gateway's mutations come first.
@@ -7,6 +7,7 @@
 //! reach: `host`, everything that begins with `:`, and the hop-by-hop fields, which the proxy writes itself.
 
 mod config;
+mod query;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -102,7 +103,7 @@ impl Filter for Mutator {
     fn hooks(&self) -> Hooks {
         let any = |list: fn(&Mutations) -> &[Mutation]| self.scopes.iter().any(|scope| !list(scope).is_empty());
         Hooks {
-            request_headers: any(|scope| &scope.request),
+            request_headers: any(|scope| &scope.request) || self.scopes.iter().any(|scope| !scope.query.is_empty()),
             request_trailers: any(|scope| &scope.request_trailers),
             response_headers: any(|scope| &scope.response),
             response_trailers: any(|scope| &scope.response_trailers),
@@ -111,26 +112,33 @@ impl Filter for Mutator {
     }
 
     fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
-        self.apply(|scope| &scope.request, stream, Target::Request)
+        for scope in &self.scopes {
+            self.apply(&scope.request, stream, Target::Request);
+            query::apply(&scope.query, stream, &mut self.scratch.borrow_mut());
+        }
+        Action::Continue
     }
 
     fn on_request_trailers(&self, _: &mut State, stream: &mut Stream<'_>) -> Action {
-        self.apply(|scope| &scope.request_trailers, stream, Target::RequestTrailers)
+        self.scopes.iter().for_each(|scope| self.apply(&scope.request_trailers, stream, Target::RequestTrailers));
+        Action::Continue
     }
 
     fn on_response_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
-        self.apply(|scope| &scope.response, stream, Target::Response)
+        self.scopes.iter().for_each(|scope| self.apply(&scope.response, stream, Target::Response));
+        Action::Continue
     }
 
     fn on_response_trailers(&self, _: &mut State, stream: &mut Stream<'_>) -> Action {
-        self.apply(|scope| &scope.response_trailers, stream, Target::ResponseTrailers)
+        self.scopes.iter().for_each(|scope| self.apply(&scope.response_trailers, stream, Target::ResponseTrailers));
+        Action::Continue
     }
 }
 
 impl Mutator {
-    fn apply(&self, list: fn(&Mutations) -> &[Mutation], stream: &mut Stream<'_>, target: Target) -> Action {
+    fn apply(&self, list: &[Mutation], stream: &mut Stream<'_>, target: Target) {
         let mut scratch = self.scratch.borrow_mut();
-        for mutation in self.scopes.iter().flat_map(|scope| list(scope)) {
+        for mutation in list {
             if let Mutation::Append(append) = mutation {
                 scratch.clear();
                 stream.host.format(stream, &append.value, &mut scratch);
@@ -154,7 +162,6 @@ impl Mutator {
                 Mutation::Append(append) => append.apply(&scratch, fields),
             }
         }
-        Action::Continue
     }
 }
 

@@ -199,10 +199,121 @@ fn a_configuration_is_refused_with_all_its_errors_and_their_places() {
     assert_eq!(none[0].0, "mutations.request_mutations[0]");
     let both = object([("remove", text("x")), ("append", object([("header", object([("key", text("x"))]))]))]);
     assert!(errors(&config("request_mutations", vec![both]))[0].1.contains("exactly one"));
-    let query = errors(&config("query_parameter_mutations", vec![object([])]));
-    assert_eq!(query[0].0, "mutations.query_parameter_mutations");
     assert!(build("mutations", &object([])).is_ok());
     let factory = build("mutations", &object([])).ok().unwrap();
     assert!(factory.route_config(KIND, &object([])).is_err());
     assert!(factory.route_config(ROUTE_KIND, &object([("odd", text("x"))])).is_err());
+}
+
+fn parameter(key: &str, value: &str, action: &str) -> Value {
+    let record = object([("key", text(key)), ("value", text(value))]);
+    object([("append", object([("record", record), ("action", text(action))]))])
+}
+
+/// What becomes of a path.
+fn changed(mutations: Vec<Value>, path: &str, fields: &[(&str, &str)]) -> String {
+    let filter = filter(&config("query_parameter_mutations", mutations));
+    assert!(filter.hooks().request_headers);
+    let mut stream = request(path, fields);
+    request_headers(&mut stream, &*filter);
+    assert!(!stream.info.route_is_stale);
+    String::from_utf8(stream.request.path().to_vec()).unwrap()
+}
+
+#[test]
+fn parameters_of_the_query_are_added_overwritten_and_removed() {
+    let edits = || {
+        vec![
+            parameter("a", "n", "OVERWRITE_IF_EXISTS_OR_ADD"),
+            remove("z"),
+            parameter("b", "n", "ADD_IF_ABSENT"),
+            parameter("c", "m", "OVERWRITE_IF_EXISTS"),
+            parameter("d", "%REQ(x-v)%", "APPEND_IF_EXISTS_OR_ADD"),
+        ]
+    };
+    for (path, want) in [
+        ("/p?b=2&a=1&z=9&b=3&c&a=4", "/p?a=n&b=2&b=3&c=m&d=v"),
+        ("/p", "/p?a=n&b=n&d=v"),
+        ("/p?", "/p?a=n&b=n&d=v"),
+        ("/p?z=1&d=0", "/p?a=n&b=n&d=0&d=v"),
+        ("/p?A=1&%61=2&k=&", "/p?A=1&a=n&b=n&d=v&k="),
+        ("/p?&&=v", "/p?=&=&=v&a=n&b=n&d=v"),
+    ] {
+        assert_eq!(changed(edits(), path, &[("x-v", "v")]), want, "{path}");
+    }
+    assert_eq!(changed(vec![remove("a")], "/p?a=1", &[]), "/p");
+    assert_eq!(changed(vec![remove("a")], "/p?", &[]), "/p");
+}
+
+#[test]
+fn a_parameter_cannot_end_the_query_or_the_request_line() {
+    let add = |key: &str, value: &str| vec![parameter(key, value, "APPEND_IF_EXISTS_OR_ADD")];
+    let value = [("x-v", "a b&c=d/e?%41~_-.*+,;:@!$'()\"<>#")];
+    assert_eq!(
+        changed(add("a", "%REQ(x-v)%"), "/p", &value),
+        "/p?a=a%20b%26c%3Dd%2Fe%3F%2541%7E_-.*%2B%2C%3B%3A%40%21%24%27%28%29%22%3C%3E%23"
+    );
+    assert_eq!(changed(add("a", "\u{e9}\r\n"), "/p", &[]), "/p?a=%C3%A9%0D%0A");
+    assert_eq!(changed(add("k y&[]%5B", "v"), "/p", &[]), "/p?k%20y%26[]%5B=v");
+    assert_eq!(changed(add("a", "%REQ(x-none)%"), "/p", &[]), "/p?a=");
+    // What the client sent stays as it was written.
+    assert_eq!(changed(vec![remove("none")], "/p?x=%41%20%26%3d%0d%0a+%zz", &[]), "/p?x=%41%20%26%3d%0d%0a+%zz");
+    assert_eq!(changed(add("a", "1"), "*", &[]), "*");
+}
+
+#[test]
+fn each_scope_changes_fields_and_then_the_query() {
+    let all = |who: &str| {
+        let query = vec![parameter("q", who, "APPEND_IF_EXISTS_OR_ADD")];
+        let seen = vec![add("seen", "%REQ(:path)%", &[])];
+        object([(
+            "mutations",
+            object([("request_mutations", Value::List(seen)), ("query_parameter_mutations", Value::List(query))]),
+        )])
+    };
+    let factory = build("mutations", &all("gateway")).ok().unwrap();
+    let configs = ScopedConfigs {
+        table: None,
+        virtual_host: None,
+        route: factory.route_config(ROUTE_KIND, &all("route")).ok(),
+        weighted_cluster: None,
+    };
+    let mut stream = request("/p", &[]);
+    request_headers(&mut stream, &*factory.filter(&configs, &crate::testing::place()));
+    assert_eq!(lines(&stream.request.fields), ["seen: /p", "seen: /p?q=gateway"]);
+    assert_eq!(stream.request.path(), b"/p?q=gateway&q=route");
+}
+
+#[test]
+fn mutations_of_the_query_that_make_no_sense_are_refused() {
+    let record = |value: Value| object([("append", object([("record", value)]))]);
+    let both = object([("remove", text("a")), ("append", object([("record", object([("key", text("a"))]))]))]);
+    let refused = vec![
+        object([]),
+        remove(""),
+        both,
+        object([("append", object([]))]),
+        record(object([("value", text("v"))])),
+        record(object([("key", text("a"))])),
+        record(object([("key", text("a")), ("value", Value::Integer(5))])),
+        record(object([("key", text("a")), ("value", text("%BAD%"))])),
+        parameter("a", "v", "SOMETIMES"),
+    ];
+    let found = errors(&config("query_parameter_mutations", refused));
+    let paths: Vec<&str> =
+        found.iter().map(|(path, _)| path.strip_prefix("mutations.query_parameter_mutations").unwrap()).collect();
+    assert_eq!(
+        paths,
+        [
+            "[0]",
+            "[1]",
+            "[2]",
+            "[3].append.record",
+            "[4].append.record.key",
+            "[5].append.record.value",
+            "[6].append.record.value",
+            "[7].append.record.value",
+            "[8].append.action",
+        ]
+    );
 }
