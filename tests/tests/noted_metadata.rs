@@ -78,3 +78,32 @@ fn configured_values_are_noted_kept_or_merged() {
     assert_eq!(noted, json!({"a": "3", "l": ["x", "y"], "m": {"k": "old", "n": true}}));
     assert_eq!(site.stat("http.edge.set_metadata.overwrite_denied"), 1);
 }
+
+#[test]
+fn the_most_specific_scope_has_metadata_of_its_own() {
+    const NAME: &str = "envoy.filters.http.set_metadata";
+    const TYPE: &str = "filters.http.set_metadata.v3.Config";
+    let noted = |who: &str, overwrites: bool| {
+        json!({"@type": format!("type.googleapis.com/envoy.extensions.{TYPE}"), "metadata": [
+            {"metadata_namespace": who, "value": {"a": 1}},
+            {"metadata_namespace": "n", "value": {"a": who}, "allow_overwrite": overwrites},
+        ]})
+    };
+    let gateway = json!({"metadata": [{"metadata_namespace": "n", "value": {"a": "gateway", "k": 1}}]});
+    let site = site::with([extension(NAME, TYPE, gateway)])
+        .host(json!({"typed_per_filter_config": {NAME: noted("host", true)}}))
+        .routes(json!([
+            site::route("/own", NAME, noted("route", true)),
+            site::route("/denied", NAME, noted("route", false)),
+            site::rest(),
+        ]))
+        .log("%DYNAMIC_METADATA(n:a)% %DYNAMIC_METADATA(n:k)% %DYNAMIC_METADATA(host:a)% %DYNAMIC_METADATA(route:a)%")
+        .start();
+    for (line, (path, want)) in
+        [("/own", "route 1 - 1"), ("/denied", "gateway 1 - 1"), ("/", "host 1 1 -")].into_iter().enumerate()
+    {
+        site.get(path, "");
+        assert_eq!(site.logged(line + 1), want, "{path}");
+    }
+    assert_eq!(site.stat("set_metadata.overwrite_denied"), 1);
+}

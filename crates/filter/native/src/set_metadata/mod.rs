@@ -1,7 +1,9 @@
 //! Notes configured values in the metadata of every request, for later filters, routes and logs.
 //!
-//! Configured as `envoy.extensions.filters.http.set_metadata.v3.Config`. A namespace that is there already is kept, or
-//! merged with where the configuration allows it: maps key by key, lists one behind the other, everything else replaced.
+//! Configured as `envoy.extensions.filters.http.set_metadata.v3.Config`, for the whole gateway and for route tables,
+//! virtual hosts, routes and weighted clusters: the gateway's entries come first, those of the most specific scope
+//! follow. A namespace that is there already is kept, or merged with where the configuration allows it: maps key by
+//! key, lists one behind the other, everything else replaced.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,8 +11,9 @@ use std::sync::Arc;
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
-use postrider_model::{Packed, Reading, Value, ValueError};
+use postrider_model::{Metadata, Packed, Reading, Value, ValueError};
 use postrider_telemetry::Block;
+use postrider_telemetry::stats::Counter;
 
 use crate::read;
 
@@ -22,6 +25,9 @@ pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, Conf
 }
 
 struct SetMetadata(Arc<Vec<Entry>>);
+
+/// The entries of a more specific scope.
+struct Scope(Arc<Vec<Entry>>);
 
 /// What is noted in one namespace.
 #[derive(Debug, PartialEq)]
@@ -47,19 +53,20 @@ fn read(at: &mut Reading<'_>) -> Vec<Entry> {
         let noted = Noted::Values(values(at));
         entries.extend(namespace.map(|namespace| Entry { namespace, noted, overwrites: true }));
     }
-    entries.extend(at.each("metadata", entry));
+    entries.extend(at.each("metadata", entry).into_iter().flatten());
     entries
 }
 
-fn entry(at: &mut Reading<'_>) -> Entry {
+/// `None` for one that notes nothing: a namespace is made by a `value`, even an empty one.
+fn entry(at: &mut Reading<'_>) -> Option<Entry> {
+    let has_values = at.has("value");
     let values = Noted::Values(values(at));
     // As in Envoy, where both are written the values count.
     let message = read::packed(at, "typed_value").filter(|_| values == Noted::Values(Vec::new()));
-    Entry {
-        namespace: at.text("metadata_namespace").unwrap_or_default().to_owned(),
-        noted: message.map_or(values, Noted::Message),
-        overwrites: at.flag("allow_overwrite"),
-    }
+    let namespace = at.text("metadata_namespace").unwrap_or_default().to_owned();
+    let overwrites = at.flag("allow_overwrite");
+    let noted = message.map(Noted::Message).or(has_values.then_some(values))?;
+    Some(Entry { namespace, noted, overwrites })
 }
 
 fn values(at: &mut Reading<'_>) -> Vec<(String, Value)> {
@@ -70,16 +77,23 @@ fn values(at: &mut Reading<'_>) -> Vec<(String, Value)> {
 }
 
 impl Factory for SetMetadata {
-    fn route_config(&self, _: &str, _: &Value) -> Result<RouteConfig, ConfigError> {
-        let message = "set_metadata cannot be configured for a route".to_owned();
-        Err(vec![ValueError { path: String::new(), message }])
+    fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
+        if kind != KIND {
+            let message = format!("set_metadata is overridden by {KIND}, not by {kind}");
+            return Err(vec![ValueError { path: String::new(), message }]);
+        }
+        Ok(RouteConfig::new(Scope(Arc::new(Reading::all(value, read)?)), value))
     }
 
-    fn filter(&self, _: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        Rc::new(Noter {
-            entries: self.0.clone(),
-            stats: place.stats.block(&stat::SET, &format!("{}.set_metadata", place.stat_prefix)),
-        })
+    fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
+        let stats = place.stats.block(&stat::SET, &format!("{}.set_metadata", place.stat_prefix));
+        let own = configs.most_specific::<Scope>().map(|scope| List {
+            entries: scope.0.clone(),
+            stats: place.stats.block(&scope_stat::SET, ""),
+            denied: scope_stat::OVERWRITE_DENIED,
+        });
+        let gateway = List { entries: self.0.clone(), stats, denied: stat::OVERWRITE_DENIED };
+        Rc::new(Noter { lists: [gateway].into_iter().chain(own).collect() })
     }
 }
 
@@ -91,24 +105,44 @@ postrider_telemetry::stat_set! {
     }
 }
 
-/// The filter on one worker.
+postrider_telemetry::stat_set! {
+    /// The same of a route's entries, which know no connection manager.
+    mod scope_stat = "set_metadata";
+    counters {
+        OVERWRITE_DENIED = "overwrite_denied",
+    }
+}
+
+/// The filter on one worker, as one route sees it.
 struct Noter {
+    lists: Vec<List>,
+}
+
+/// The entries of one scope.
+struct List {
     entries: Arc<Vec<Entry>>,
     stats: Rc<Block>,
+    denied: Counter,
 }
 
 impl Filter for Noter {
     fn hooks(&self) -> Hooks {
-        Hooks { request_headers: !self.entries.is_empty(), ..Hooks::default() }
+        Hooks { request_headers: self.lists.iter().any(|list| !list.entries.is_empty()), ..Hooks::default() }
     }
 
     fn on_request_headers(&self, _: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
-        let metadata = &mut stream.info.metadata;
+        self.lists.iter().for_each(|list| list.note(&mut stream.info.metadata));
+        Action::Done
+    }
+}
+
+impl List {
+    fn note(&self, metadata: &mut Metadata) {
         for entry in self.entries.iter() {
             let values = match &entry.noted {
                 Noted::Values(values) => values,
                 Noted::Message(_) if !entry.overwrites && metadata.typed(&entry.namespace).is_some() => {
-                    self.stats.inc(stat::OVERWRITE_DENIED);
+                    self.stats.inc(self.denied);
                     continue;
                 }
                 Noted::Message(message) => {
@@ -118,7 +152,7 @@ impl Filter for Noter {
             };
             match metadata.namespace(&entry.namespace) {
                 None => metadata.merge(&entry.namespace, values),
-                Some(_) if !entry.overwrites => self.stats.inc(stat::OVERWRITE_DENIED),
+                Some(_) if !entry.overwrites => self.stats.inc(self.denied),
                 Some(known) => {
                     let mut known = match known {
                         Value::Map(entries) => entries.clone(),
@@ -129,7 +163,6 @@ impl Filter for Noter {
                 }
             }
         }
-        Action::Done
     }
 }
 
