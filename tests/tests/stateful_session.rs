@@ -147,6 +147,47 @@ fn what_becomes_of_sessions_is_counted_and_a_host_that_is_gone_has_a_status_of_i
 }
 
 #[test]
+fn a_header_of_several_lines_holds_no_envelope() {
+    let answer = "HTTP/1.1 200 OK\r\nx-sess: mine\r\nx-sess: two\r\ncontent-length: 0\r\n\r\n";
+    let origin = Origin::fixed(answer);
+    let state = json!({"header": {"name": "x-sess"}});
+    let proxy = site(session("envelope", "EnvelopeSessionState", state, json!({})), &[&origin]);
+    assert_eq!(get(&proxy, "/", "").headers.values("x-sess"), ["mine", "two"]);
+}
+
+#[test]
+fn answers_of_routes_with_a_session_of_their_own_are_not_counted() {
+    let origin = Origin::echo("a");
+    let own = |path: &str| {
+        let cookie = json!({"cookie": {"name": "own", "path": path}});
+        let mut own = session("cookie", "CookieBasedSessionState", cookie, json!({}))["typed_config"].clone();
+        own.as_object_mut().unwrap().remove("@type");
+        json!({"envoy.filters.http.stateful_session": {"@type": ROUTE, "stateful_session": own}})
+    };
+    let state = json!({"name": "x-sess"});
+    let filter = session("header", "HeaderBasedSessionState", state, json!({"stat_prefix": "keep"}));
+    let to = |prefix: &str| json!({"match": {"prefix": prefix}, "route": {"cluster": "origin"}});
+    let mut routed = to("/own");
+    routed["typed_per_filter_config"] = own("/own");
+    let config = Config::new()
+        .http(json!({
+            "http_filters": [filter, router()],
+            "route_config": {"virtual_hosts": [{
+                "name": "all", "domains": ["*"], "routes": [routed, to("/")],
+                "typed_per_filter_config": own("/elsewhere"),
+            }]},
+        }))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    for path in ["/own", "/"] {
+        assert_eq!(get(&proxy, path, "").status, 200);
+    }
+    for name in ["routed", "failed_open", "no_session"] {
+        assert_eq!(proxy.stats().value(&format!("http.ingress_http.stateful_session.keep.{name}")), 0, "{name}");
+    }
+}
+
+#[test]
 fn a_host_that_is_there_and_may_not_be_used_is_answered_with_503() {
     let origin = Origin::echo("a");
     let fields = json!({"strict": true, "status_on_strict_destination_not_found": 404});

@@ -108,7 +108,8 @@ fn cookie(at: &mut Reading<'_>) -> Cookie {
     if !is_token(name.as_bytes()) {
         at.error("name", format!("\"{name}\" is no name of a cookie"));
     }
-    let ttl = at.duration("ttl").unwrap_or_default();
+    // A cookie's age is in whole seconds; none of them is a cookie of the browser's session.
+    let ttl = Duration::from_secs(at.duration("ttl").unwrap_or_default().as_secs());
     let path = at.text("path").unwrap_or_default().to_owned();
     let mut attributes = String::new();
     if !ttl.is_zero() {

@@ -17,6 +17,7 @@ use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Flags, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
     UpstreamOverride,
 };
+use postrider_http::{Fields, HeaderName};
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::Block;
 
@@ -26,8 +27,8 @@ use config::{Config, Cookie, Override, Session};
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.stateful_session.v3.StatefulSession";
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute";
 
-/// Stands between the host and what the upstream said.
-const ENVELOPE: &str = ";UV:";
+/// Begins what the upstream said, behind the host.
+const UPSTREAM_VALUE: &str = "UV:";
 
 /// Reads a gateway-level configuration.
 pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
@@ -46,12 +47,13 @@ impl Factory for StatefulSession {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        let config = match configs.most_specific::<Override>() {
+        let scope = configs.most_specific::<Override>();
+        // Only answers by the gateway's own configuration are counted.
+        let name = self.0.stat_prefix.as_ref().filter(|_| scope.is_none());
+        let config = match scope {
             Some(Override(own)) => own.clone(),
             None => Some(self.0.clone()),
         };
-        // Where it is switched off, nothing is counted; otherwise all counts, under the name of the gateway's.
-        let name = self.0.stat_prefix.as_ref().filter(|_| config.is_some());
         let stats =
             name.map(|name| place.stats.block(&stat::SET, &format!("{}.stateful_session.{name}", place.stat_prefix)));
         let (strict, missing_status) = config.as_ref().map_or((false, 503), |own| (own.strict, own.missing_status));
@@ -139,9 +141,9 @@ impl Filter for Keeper {
                 fields.append_name(b"set-cookie", write_cookie(rules, &host, now).as_bytes())
             }
             Some(Session::Header(name)) if !is_known => fields.set_header(name, STANDARD.encode(&*host).as_bytes()),
-            Some(Session::Envelope(name)) => match fields.find(name).map(|value| STANDARD.encode(value)) {
+            Some(Session::Envelope(name)) => match only_line(fields, name).map(|value| STANDARD.encode(value)) {
                 Some(value) => {
-                    let value = format!("{}{ENVELOPE}{value}", STANDARD.encode(&*host));
+                    let value = format!("{};{UPSTREAM_VALUE}{value}", STANDARD.encode(&*host));
                     fields.set_header(name, value.as_bytes())
                 }
                 None => Ok(()),
@@ -177,9 +179,9 @@ impl Keeper {
         stats.inc(counter);
     }
 
-    /// The upstream said nothing in the header that would carry the host.
+    /// The upstream said nothing in the header that would carry the host, or more than that could hold.
     fn leaves_answer_alone(&self, stream: &Stream<'_>) -> bool {
-        matches!(&self.session, Some(Session::Envelope(name)) if stream.response.fields.find(name).is_none())
+        matches!(&self.session, Some(Session::Envelope(name)) if only_line(&stream.response.fields, name).is_none())
     }
 }
 
@@ -197,10 +199,19 @@ fn decoded(value: &[u8]) -> Option<String> {
     String::from_utf8(STANDARD.decode(value).ok()?).ok().filter(|address| !address.is_empty())
 }
 
-/// The host, and what the upstream said.
+/// The value of a field of one line.
+fn only_line<'f>(fields: &'f Fields, name: &HeaderName) -> Option<&'f [u8]> {
+    let mut lines = fields.find_all(name);
+    lines.next().filter(|_| lines.next().is_none())
+}
+
+/// The host, and what the upstream said; `None` where it said nothing.
 fn open(value: &[u8]) -> Option<(Option<String>, Vec<u8>)> {
-    let (host, original) = std::str::from_utf8(value).ok()?.split_once(ENVELOPE)?;
-    Some((decoded(host.as_bytes()), STANDARD.decode(original).ok()?))
+    let mut parts = std::str::from_utf8(value).ok()?.split(';').filter(|part| !part.is_empty());
+    let host = parts.next()?;
+    let original = parts.find_map(|part| part.strip_prefix(UPSTREAM_VALUE))?;
+    let original = STANDARD.decode(original).ok().filter(|original| !original.is_empty())?;
+    Some((decoded(host.as_bytes()), original))
 }
 
 /// A cookie holds a message: the address is its first field, its end in seconds the second. Older ones are the address.
@@ -211,20 +222,33 @@ fn address_of_cookie(value: &str, now: u64) -> Option<String> {
     (!address.is_empty() && (expires == 0 || expires > now)).then_some(address)
 }
 
+/// The address and the end of a `Cookie`; fields of other numbers are passed over. `None` for what is no message.
 fn message(bytes: &[u8]) -> Option<(&[u8], u64)> {
     let (mut address, mut expires, mut rest) = (&b""[..], 0, bytes);
-    while let Some((tag, behind)) = rest.split_first() {
-        let (number, behind) = varint(behind)?;
-        rest = match tag {
-            0x0a => {
-                let (text, behind) = behind.split_at_checked(usize::try_from(number).ok()?)?;
-                address = text;
+    while !rest.is_empty() {
+        let (tag, behind) = varint(rest)?;
+        let (field, kind) = (tag >> 3, tag & 7);
+        if field == 0 {
+            return None;
+        }
+        rest = match kind {
+            0 => {
+                let (number, behind) = varint(behind)?;
+                if field == 2 {
+                    expires = number;
+                }
                 behind
             }
-            0x10 => {
-                expires = number;
+            2 => {
+                let (length, behind) = varint(behind)?;
+                let (bytes, behind) = behind.split_at_checked(usize::try_from(length).ok()?)?;
+                if field == 1 {
+                    address = bytes;
+                }
                 behind
             }
+            1 => behind.get(8..)?,
+            5 => behind.get(4..)?,
             _ => return None,
         };
     }
@@ -275,6 +299,10 @@ mod tests {
         let plain = STANDARD.encode("127.0.0.1:28112");
         assert_eq!(address_of_cookie(&plain, 0).as_deref(), Some("127.0.0.1:28112"));
         assert_eq!(address_of_cookie("!!", 0), None);
+        let more = |fields: &[u8]| STANDARD.encode([b"\x0a\x03a:1", fields].concat());
+        for fields in [&b"\x1a\x01x"[..], b"\x18\x05", b"\x25abcd", b"\x29abcdefgh", b"\xa2\x06\x01x"] {
+            assert_eq!(address_of_cookie(&more(fields), 0).as_deref(), Some("a:1"), "fields of a newer proxy");
+        }
         let rules = |seconds| Cookie {
             name: "sess".to_owned(),
             ttl: std::time::Duration::from_secs(seconds),
@@ -296,5 +324,26 @@ mod tests {
         let (address, original) = open(b"MTI3LjAuMC4xOjI4MTEy;UV:bWluZQ==").unwrap();
         assert_eq!((address.as_deref(), &*original), (Some("127.0.0.1:28112"), &b"mine"[..]));
         assert!(open(b"plain").is_none());
+        for odd in ["MTI3LjAuMC4xOjI4MTEy;UV:bWluZQ==;y", "MTI3LjAuMC4xOjI4MTEy;x=1;;UV:bWluZQ=="] {
+            assert_eq!(open(odd.as_bytes()).unwrap(), (address.clone(), original.clone()), "{odd}");
+        }
+        for nothing in ["MTI3LjAuMC4xOjI4MTEy;UV:", "MTI3LjAuMC4xOjI4MTEy;UV:!", "MTI3LjAuMC4xOjI4MTEy;x", ";;"] {
+            assert!(open(nothing.as_bytes()).is_none(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_that_lasts_less_than_a_second_is_one_of_the_browsers_session() {
+        use crate::testing::{object, text};
+        for (ttl, attributes) in [("0.5s", "; Path=/; HttpOnly"), ("1.5s", "; Max-Age=1; Path=/; HttpOnly")] {
+            let cookie = object([("name", text("sess")), ("ttl", text(ttl)), ("path", text("/"))]);
+            let kind =
+                text("type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState");
+            let state = object([("typed_config", object([("@type", kind), ("cookie", cookie)]))]);
+            let config = config::read(&object([("session_state", state)])).unwrap();
+            let Some(Session::Cookie(cookie)) = config.session else { panic!("{config:?}") };
+            assert_eq!(cookie.attributes, attributes);
+            assert_eq!(cookie.ttl.is_zero(), ttl == "0.5s");
+        }
     }
 }
