@@ -147,6 +147,38 @@ fn what_becomes_of_sessions_is_counted_and_a_host_that_is_gone_has_a_status_of_i
 }
 
 #[test]
+fn a_host_that_fails_can_be_left() {
+    let bad = Origin::fixed("HTTP/1.1 503 Service Unavailable\r\nx-origin: bad\r\ncontent-length: 0\r\n\r\n");
+    let good = Origin::echo("good");
+    let policy = json!({
+        "retry_on": "5xx", "num_retries": 1, "host_selection_retry_max_attempts": 20,
+        "retry_host_predicate": [{
+            "name": "envoy.retry_host_predicates.previous_hosts",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+            },
+        }],
+    });
+    for strict in [false, true] {
+        let filter = session("header", "HeaderBasedSessionState", json!({"name": "x-sess"}), json!({"strict": strict}));
+        let config = Config::new()
+            .http(json!({
+                "http_filters": [filter, router()],
+                "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                    {"match": {"prefix": "/"}, "route": {"cluster": "origin", "retry_policy": policy}},
+                ]}]},
+            }))
+            .cluster("origin", &[bad.address, good.address]);
+        let proxy = Proxy::start(&config);
+        let shown = STANDARD.encode(bad.address.to_string());
+        let answer = get(&proxy, "/", &format!("x-sess: {shown}\r\n"));
+        assert_eq!((answer.status, answer.header("x-origin")), (200, "good"), "strict: {strict}");
+        assert_eq!(answer.header("x-sess"), STANDARD.encode(good.address.to_string()));
+    }
+    assert_eq!(bad.requests().len(), 2);
+}
+
+#[test]
 fn a_header_of_several_lines_holds_no_envelope() {
     let answer = "HTTP/1.1 200 OK\r\nx-sess: mine\r\nx-sess: two\r\ncontent-length: 0\r\n\r\n";
     let origin = Origin::fixed(answer);

@@ -292,6 +292,8 @@ impl Exchange {
             self.while_connecting(connection, http, Box::pin(tokio::time::sleep(wait.lasts))).await?;
         }
         self.info.upstream_attempts += 1;
+        // The host that a filter wished for had its try.
+        self.info.upstream_override = None;
         let next = self.next_cluster(connection, forward);
         let cluster = match &next {
             Next::Other(other) => other.clone(),
@@ -400,8 +402,7 @@ impl Exchange {
     }
 
     fn pick_again(&mut self, cluster: &Cluster, attempt: u32, worker: &Worker) -> Option<Rc<Host>> {
-        if self.info.upstream_override.is_none()
-            && cluster.hosts.named().is_none()
+        if cluster.hosts.named().is_none()
             && let Some(attempts) = &mut self.attempts
             && let Some(mut left_out) = attempts.take_left_out()
         {
