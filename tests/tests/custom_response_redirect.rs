@@ -147,6 +147,20 @@ fn the_proxys_own_answers_lead_elsewhere_too() {
 }
 
 #[test]
+fn an_answer_of_a_filter_in_front_stays() {
+    let matchers = vec![("419", fetch(json!({"uri": "http://errors.test/200"})))];
+    let abort = json!({"abort": {"http_status": 419, "percentage": {"numerator": 100}}});
+    let site = site::with([
+        extension("envoy.filters.http.fault", "filters.http.fault.v3.HTTPFault", abort),
+        extension(NAME, TYPE, tree(matchers)),
+    ])
+    .start_before(origin());
+    assert_eq!(site.get("/", "").status, 419);
+    assert_eq!(site.logged(1), "419 FI fault_filter_abort");
+    assert_eq!(stat(&site, "downstream_rq_total"), 1);
+}
+
+#[test]
 fn parts_of_the_uri_may_stay_those_of_the_request() {
     let to = |action: Value| fetch(json!({"redirect_action": action}));
     let site = plan(vec![

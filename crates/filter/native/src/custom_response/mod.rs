@@ -2,7 +2,8 @@
 //!
 //! Configured as `envoy.extensions.filters.http.custom_response.v3.CustomResponse`, for the whole gateway and for route
 //! tables, virtual hosts, routes and weighted clusters: the most specific one in which something matches decides. Answers
-//! of upstreams and of the proxy itself are treated alike.
+//! of upstreams and of the proxy itself are treated alike; but nothing is fetched in the place of one by a filter in
+//! front, whose word a second request would ask for again.
 
 mod config;
 mod local;
@@ -78,6 +79,9 @@ postrider_telemetry::stat_set! {
     }
 }
 
+/// The stream's state: the request came by here.
+const SEEN: u64 = 1;
+
 /// The filter on one worker, as one route sees it.
 struct Replacer {
     /// The most specific scope first.
@@ -88,12 +92,23 @@ struct Replacer {
 
 impl Filter for Replacer {
     fn hooks(&self) -> Hooks {
-        // Also where nothing is chosen: what was fetched for another route comes by.
+        // Also where nothing is chosen: the route may become another, and what was fetched for one comes by.
         let any = !self.trees.is_empty();
-        Hooks { response_headers: true, response_body: any, keeps_bodies: true, ..Hooks::default() }
+        Hooks {
+            request_headers: true,
+            response_headers: true,
+            response_body: any,
+            keeps_bodies: true,
+            ..Hooks::default()
+        }
     }
 
-    fn on_response_headers(&self, _: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
+    fn on_request_headers(&self, state: &mut State, _: &mut Stream<'_>, _end: bool) -> Action {
+        *state = State::Number(SEEN);
+        Action::Done
+    }
+
+    fn on_response_headers(&self, state: &mut State, stream: &mut Stream<'_>, end: bool) -> Action {
         if redirect::finish(stream) {
             return Action::Done;
         }
@@ -101,6 +116,9 @@ impl Filter for Replacer {
             // The body of an answer of our own may be wanted in the one that takes its place.
             Some(Policy::Local(policy)) if !end && policy.wants_body && stream.info.is_local_reply() => Action::Buffer,
             Some(Policy::Local(policy)) => policy.answer(stream, b""),
+            Some(Policy::Redirect(_)) if stream.info.is_local_reply() && !matches!(state, State::Number(SEEN)) => {
+                Action::Done
+            }
             Some(Policy::Redirect(policy)) => policy.detour(stream).unwrap_or_else(|why| {
                 self.stats.iter().for_each(|stats| stats.inc(why));
                 Action::Done

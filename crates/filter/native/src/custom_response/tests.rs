@@ -251,6 +251,22 @@ fn an_answer_is_fetched_and_finished() {
 }
 
 #[test]
+fn nothing_is_fetched_for_an_answer_of_a_filter_in_front() {
+    let fetch = action(redirect::KIND, vec![("uri", text("http://a/"))]);
+    let filter = filter(&config(tree([(status("404"), fetch)])), None);
+    let asked = |state: &mut State, details: &'static str| {
+        let mut stream = answer_of(404, details);
+        matches!(stream.with(|stream| filter.on_response_headers(state, stream, false)), Action::Detour(_))
+    };
+    let mut seen = State::default();
+    request("/p", &[]).with(|stream| filter.on_request_headers(&mut seen, stream, true));
+    assert!(filter.hooks().request_headers);
+    assert!(asked(&mut seen, "fault_filter_abort"), "a filter behind answered");
+    assert!(!asked(&mut State::default(), "fault_filter_abort"));
+    assert!(asked(&mut State::default(), VIA_UPSTREAM), "the configuration of another route has seen the request");
+}
+
+#[test]
 fn a_policy_without_a_status_keeps_that_of_the_answer_that_is_replaced() {
     let found = detour(vec![("uri", text("http://a/"))], &mut answer_of(404, VIA_UPSTREAM)).unwrap();
     let mut second = answer_of(200, VIA_UPSTREAM);
