@@ -48,7 +48,8 @@ impl Config {
             at.error("pass_through_mode", "whether the service behind answers is required");
         }
         let pass_through = pass_through.unwrap_or_default();
-        let time = at.duration("cache_time").filter(|time| !time.is_zero());
+        // Whole milliseconds count.
+        let time = at.duration("cache_time").filter(|time| time.as_millis() > 0);
         if time.is_some() && !pass_through {
             at.error("cache_time", "there is nothing to remember: `pass_through_mode` is false");
         }
@@ -66,8 +67,9 @@ impl Config {
                 }
             }
         }
-        if !clusters.is_empty() && pass_through {
-            at.error("cluster_min_healthy_percentages", "the service behind answers: `pass_through_mode` is true");
+        if pass_through {
+            // The service behind answers.
+            clusters.clear();
         }
         Config {
             pass_through,

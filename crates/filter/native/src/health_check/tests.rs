@@ -106,8 +106,19 @@ fn a_configuration_is_refused_with_all_its_errors() {
     };
     assert_eq!(paths(&object([("odd", Value::Bool(true))])), ["pass_through_mode", "odd"]);
     assert_eq!(paths(&config(false, vec![("cache_time", text("1s"))])), ["cache_time"]);
+    assert!(paths(&config(false, vec![("cache_time", text("0.0001s"))])).is_empty());
     let clusters = object([("c", object([("value", Value::Integer(101))]))]);
-    assert_eq!(paths(&config(false, vec![("cluster_min_healthy_percentages", clusters)])).len(), 1);
+    assert_eq!(paths(&config(false, vec![("cluster_min_healthy_percentages", clusters.clone())])).len(), 1);
+    assert_eq!(paths(&config(true, vec![("cluster_min_healthy_percentages", clusters)])).len(), 1);
     let factory = build("check", &config(false, vec![])).ok().unwrap();
     assert!(factory.route_config(KIND, &object([])).is_err());
+}
+
+#[test]
+fn shares_of_clusters_count_for_nothing_where_the_service_behind_answers() {
+    let shares = object([("c", object([("value", Value::Integer(100))]))]);
+    let filter = checker(&config(true, vec![("cluster_min_healthy_percentages", shares)]));
+    let mut stream = FakeStream::new("GET", "/check", &[]);
+    stream.host.health = ClusterHealth { all: 2, available: 0, degraded: 0 };
+    assert_eq!(answer(&*filter, &mut stream), None);
 }
