@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use postrider_http::{HeaderId, Method, RequestHead, Scheme};
+use postrider_http::{Fields, HeaderId, Method, RequestHead, Scheme};
 use postrider_model::HeaderMatch;
 
 /// Of a longer path only this much is named in a challenge.
@@ -65,7 +65,12 @@ pub(crate) fn without_parameters(path: &[u8], names: &[&str]) -> Vec<u8> {
 
 /// The value of the first cookie of that name.
 pub(crate) fn cookie(request: &RequestHead, name: &str) -> Option<String> {
-    let pairs = request.fields.get_all(HeaderId::Cookie).flat_map(|line| line.split(|byte| *byte == b';'));
+    cookie_of(&request.fields, name)
+}
+
+/// The same among any fields.
+pub(crate) fn cookie_of(fields: &Fields, name: &str) -> Option<String> {
+    let pairs = fields.get_all(HeaderId::Cookie).flat_map(|line| line.split(|byte| *byte == b';'));
     let mut named = pairs.map(<[u8]>::trim_ascii).filter(|pair| pair.contains(&b'=')).map(key_and_value);
     let (_, value) = named.find(|(key, _)| *key == name.as_bytes())?;
     let bare = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);

@@ -66,17 +66,22 @@ pub(super) enum Encoding {
 impl Rules {
     pub(super) fn read(at: &mut Reading<'_>) -> Rules {
         Rules {
-            stat_prefix: at.text("stat_prefix").filter(|prefix| !prefix.is_empty()).map(str::to_owned),
+            stat_prefix: at.text("stat_prefix").filter(|prefix| !prefix.is_empty()).map(without_dot),
             request: at.each("request_rules", rule).into_iter().flatten().collect(),
             response: at.each("response_rules", rule).into_iter().flatten().collect(),
         }
     }
 }
 
+/// A prefix may bring the dot that ends it.
+fn without_dot(prefix: &str) -> String {
+    prefix.strip_suffix('.').filter(|rest| !rest.is_empty()).unwrap_or(prefix).to_owned()
+}
+
 fn rule(at: &mut Reading<'_>) -> Option<Rule> {
     let removes = at.flag("remove");
-    let present = at.map("on_header_present", note).flatten();
-    let missing = at.map("on_header_missing", note).flatten();
+    let present = at.map("on_header_present", |at| note(at, true)).flatten();
+    let missing = at.map("on_header_missing", |at| note(at, false)).flatten();
     let source = match (at.text("header"), at.text("cookie")) {
         (Some(name), None) => Some(Source::Header(header(at, name, removes)?)),
         (None, Some(name)) => Some(Source::Cookie(name.to_owned())),
@@ -110,7 +115,8 @@ fn header(at: &mut Reading<'_>, name: &str, removes: bool) -> Option<String> {
     Some(name)
 }
 
-fn note(at: &mut Reading<'_>) -> Option<Note> {
+/// `rewrites`: there is a value to rewrite; in place of a missing one a rewrite counts for nothing.
+fn note(at: &mut Reading<'_>, rewrites: bool) -> Option<Note> {
     let key = at.text("key").unwrap_or_default().to_owned();
     let namespace = at.text("metadata_namespace").unwrap_or(NAMESPACE).to_owned();
     let fixed = at.text("value").map(str::to_owned);
@@ -122,6 +128,7 @@ fn note(at: &mut Reading<'_>) -> Option<Note> {
         }
         pattern.map(|pattern| Text::Rewritten(pattern, substitution))
     });
+    let rewrite = rewrite.filter(|_| rewrites);
     if fixed.is_some() && rewrite.is_some() {
         at.error("value", "value and regex_value_rewrite exclude each other");
     }

@@ -10,9 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::alphabet;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
@@ -26,12 +24,6 @@ use crate::request_parts;
 use config::{Encoding, Kind, Note, Rule, Rules, Source, Text};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.header_to_metadata.v3.Config";
-
-/// With or without padding.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// A value that is longer is not noted.
 const MAX_VALUE: usize = 8 * 1024;
@@ -123,9 +115,7 @@ impl Filter for Noter {
         for rule in &self.rules.request {
             let value = match &rule.source {
                 Source::Header(name) => joined(&request_parts::header(stream.request, name)),
-                Source::Cookie(name) => request_parts::cookie(stream.request, name)
-                    .map(String::into_bytes)
-                    .filter(|value| !value.is_empty()),
+                Source::Cookie(name) => sent_cookie(&stream.request.fields, name),
             };
             self.note(&mut found, rule, value.as_deref(), &OF_REQUESTS);
             if value.is_some() {
@@ -144,8 +134,8 @@ impl Filter for Noter {
                 Source::Header(name) => {
                     joined(&stream.response.fields.get_all_name(name.as_bytes()).collect::<Vec<_>>())
                 }
-                // Clients send cookies; answers set them, which is another field.
-                Source::Cookie(_) => None,
+                // The field of that name, as in a request; what an answer sets is in another one.
+                Source::Cookie(name) => sent_cookie(&stream.response.fields, name),
             };
             self.note(&mut found, rule, value.as_deref(), &OF_RESPONSES);
             if value.is_some() {
@@ -155,6 +145,11 @@ impl Filter for Noter {
         keep(&mut stream.info.metadata, &found);
         Action::Done
     }
+}
+
+/// The value of a cookie that has one.
+fn sent_cookie(fields: &Fields, name: &str) -> Option<Vec<u8>> {
+    request_parts::cookie_of(fields, name).map(String::into_bytes).filter(|value| !value.is_empty())
 }
 
 /// The values of all lines; `None` when there is none.
@@ -191,6 +186,9 @@ impl Noter {
             Text::Rewritten(pattern, substitution) => {
                 let mut out = Vec::new();
                 pattern.substitute(substitution, value, &mut out);
+                if out.is_empty() && !value.is_empty() {
+                    self.count(stat::REGEX_SUBSTITUTION_FAILED);
+                }
                 out.into()
             }
         };
@@ -211,7 +209,7 @@ impl Noter {
         }
         let value: Cow<'_, [u8]> = match note.encoding {
             Encoding::Plain => value.into(),
-            Encoding::Base64 => match BASE64.decode(value).ok().filter(|decoded| !decoded.is_empty()) {
+            Encoding::Base64 => match unpadded(value).filter(|decoded| !decoded.is_empty()) {
                 Some(decoded) => decoded.into(),
                 None => {
                     self.count(stat::BASE64_DECODE_FAILED);
@@ -220,7 +218,7 @@ impl Noter {
             },
         };
         match note.kind {
-            Kind::Text => Some(Value::String(String::from_utf8_lossy(&value).into_owned())),
+            Kind::Text => Some(Value::String(shown(&value))),
             Kind::Number => {
                 let number: f64 = std::str::from_utf8(&value).ok()?.trim().parse().ok()?;
                 Some(Value::Number(number))
@@ -234,6 +232,17 @@ impl Noter {
             stats.inc(counter);
         }
     }
+}
+
+/// Decoded from Base64, with as much padding as there is.
+fn unpadded(value: &[u8]) -> Option<Vec<u8>> {
+    let end = value.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1);
+    STANDARD_NO_PAD.decode(value.get(..end)?).ok()
+}
+
+/// As text; of what is no UTF-8 each byte is a character, so that different values stay different.
+fn shown(value: &[u8]) -> String {
+    std::str::from_utf8(value).map_or_else(|_| value.iter().copied().map(char::from).collect(), str::to_owned)
 }
 
 #[cfg(test)]

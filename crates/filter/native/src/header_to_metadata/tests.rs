@@ -134,3 +134,79 @@ fn rules_with_a_name_of_their_own_are_counted() {
     let wanted = [stat::REQUEST_RULES_PROCESSED, stat::REQUEST_METADATA_ADDED, stat::REQUEST_HEADER_NOT_FOUND];
     assert_eq!(wanted.map(counted), [3, 2, 1]);
 }
+
+/// What is noted of `x-v` by a rule with these fields.
+fn noted<const N: usize>(more: [(&str, Value); N], value: &[u8]) -> Option<Value> {
+    let noter = noter("request_rules", [object([("header", text("x-v")), ("on_header_present", note("v", more))])]);
+    let mut stream = request("/", &[]);
+    stream.request.fields.append_name(b"x-v", value).unwrap();
+    request_headers(&mut stream, &noter);
+    stream.info.metadata.get("n", "v").cloned()
+}
+
+#[test]
+fn base64_is_decoded_with_any_padding() {
+    for (value, want) in [
+        ("YWI=", Some("ab")),
+        ("YWI", Some("ab")),
+        ("YWI==", Some("ab")),
+        ("YWJj=", Some("abc")),
+        ("====", None),
+        ("Y=WI", None),
+    ] {
+        assert_eq!(noted([("encode", text("BASE64"))], value.as_bytes()), want.map(text), "{value}");
+    }
+}
+
+#[test]
+fn values_that_are_no_utf_8_stay_different() {
+    assert_eq!(noted([], b"\xff\xfe"), Some(text("\u{ff}\u{fe}")));
+    assert_eq!(noted([("encode", text("BASE64"))], b"/+8="), Some(text("\u{ff}\u{ef}")));
+    assert_eq!(noted([], "caf\u{e9}".as_bytes()), Some(text("caf\u{e9}")));
+}
+
+#[test]
+fn a_cookie_of_an_answer_is_read_from_its_own_field() {
+    let rule = object([
+        ("cookie", text("sess")),
+        ("on_header_present", note("c", [])),
+        ("on_header_missing", note("c", [("value", text("none"))])),
+    ]);
+    let noter = noter("response_rules", [rule]);
+    for (name, want) in [(&b"cookie"[..], "seen"), (b"set-cookie", "none")] {
+        let mut stream = request("/", &[]);
+        stream.response.fields.append_name(name, b"a=1; sess=seen").unwrap();
+        response_headers(&mut stream, &noter);
+        assert_eq!(stream.info.metadata.get("n", "c"), Some(&text(want)));
+    }
+}
+
+#[test]
+fn a_rewrite_that_leaves_nothing_is_counted() {
+    let rewrite = object([("pattern", object([("regex", text("^.*$"))])), ("substitution", text(""))]);
+    let rule = object([("header", text("x-a")), ("on_header_present", note("a", [("regex_value_rewrite", rewrite)]))]);
+    let config = object([("request_rules", list([rule])), ("stat_prefix", text("mine."))]);
+    let rules = Reading::all(&config, Rules::read).unwrap();
+    assert_eq!(rules.stat_prefix.as_deref(), Some("mine"), "the dot is the prefix's own");
+    let stats = postrider_telemetry::Registry::new().worker(0).block(&stat::SET, "mine");
+    let noter = Noter { rules: Arc::new(rules), stats: Some(stats.clone()) };
+    for value in ["1", ""] {
+        request_headers(&mut request("/", &[("x-a", value)]), &noter);
+    }
+    assert_eq!(stats.value(stat::REGEX_SUBSTITUTION_FAILED), 1);
+}
+
+#[test]
+fn a_rewrite_in_place_of_a_missing_header_counts_for_nothing() {
+    let rewrite = object([("pattern", object([("regex", text("x"))])), ("substitution", text("y"))]);
+    let missing = |more: Vec<(&str, Value)>| {
+        let Value::Map(mut entries) = note("k", [("regex_value_rewrite", rewrite.clone())]) else { panic!() };
+        entries.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        object([("header", text("x-a")), ("on_header_missing", Value::Map(entries))])
+    };
+    let noter = noter("request_rules", [missing(vec![("value", text("x"))])]);
+    let mut stream = request("/", &[]);
+    request_headers(&mut stream, &noter);
+    assert_eq!(stream.info.metadata.get("n", "k"), Some(&text("x")));
+    assert!(refused(missing(vec![])).contains("needs a value"));
+}
