@@ -150,16 +150,4 @@ impl Limiter {
         };
         Some((bucket, rule.shadow, hits))
     }
-
-    /// Nothing is taken: a new one would be the same.
-    pub(super) fn is_full(&self, now: Moment) -> bool {
-        let full = |bucket: &Arc<Bucket>| bucket.tokens(now) >= bucket.max();
-        self.default.iter().all(full)
-            && self.rules.iter().all(|own| match own {
-                Own::One(bucket) => full(bucket),
-                Own::Many(seen) => {
-                    seen.lock().unwrap_or_else(PoisonError::into_inner).iter().all(|(_, bucket)| full(bucket))
-                }
-            })
-    }
 }

@@ -8,7 +8,6 @@ mod config;
 mod limiter;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -28,9 +27,6 @@ use config::Config;
 use limiter::{Limiter, Verdict};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit";
-
-/// Connections with limits of their own are looked through when there are so many, and then when they have doubled.
-const FIRST_SWEEP: usize = 256;
 
 /// Reads a gateway-level configuration.
 pub(crate) fn build(_name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
@@ -62,14 +58,15 @@ impl Factory for LocalRateLimit {
         Ok(RouteConfig::new(Override(Arc::new(Scope::new(config::read(value, true)?))), value))
     }
 
+    /// A limit for each connection goes with it.
+    fn uses_connection(&self) -> bool {
+        true
+    }
+
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
         let scope = configs.most_specific::<Override>().map_or(&self.0, |own| &own.0).clone();
         let prefix = format!("{}.http_local_rate_limit", scope.config.stat_prefix);
-        Rc::new(Gate {
-            stats: place.stats.block(&stat::SET, &prefix),
-            connections: RefCell::new(Connections { limiters: HashMap::new(), sweep_at: FIRST_SWEEP }),
-            scope,
-        })
+        Rc::new(Gate { stats: place.stats.block(&stat::SET, &prefix), scope })
     }
 }
 
@@ -87,14 +84,11 @@ postrider_telemetry::stat_set! {
 struct Gate {
     scope: Arc<Scope>,
     stats: Rc<Block>,
-    connections: RefCell<Connections>,
 }
 
-/// The limits of connections, where each has its own. A connection stays with its worker.
-struct Connections {
-    limiters: HashMap<u64, Limiter>,
-    sweep_at: usize,
-}
+/// The buckets of one connection, which go with it: for each configuration that its requests met.
+#[derive(Default)]
+struct OfConnection(RefCell<Vec<(Arc<Scope>, Limiter)>>);
 
 /// What the answer will tell about the limit.
 struct Told(Arc<Bucket>);
@@ -160,10 +154,11 @@ impl Gate {
             let proxies = if self.scope.config.shared { stream.host.proxies().max(1) } else { 1 };
             return self.scope.limiter.judge(limits, descriptors, proxies, now);
         }
-        let mut connections = self.connections.borrow_mut();
-        connections.sweep(now);
-        let limiter = connections.limiters.entry(stream.info.connection_id).or_insert_with(|| Limiter::new(limits));
-        limiter.judge(limits, descriptors, 1, now)
+        match &stream.info.connection {
+            Some(connection) => connection.lasting.left::<OfConnection>().judge(&self.scope, descriptors, now),
+            // There is none on the way to an upstream.
+            None => self.scope.limiter.judge(limits, descriptors, 1, now),
+        }
     }
 
     /// What the request counts as: by the filter's own rules, else by those of its route.
@@ -201,13 +196,17 @@ impl Gate {
     }
 }
 
-impl Connections {
-    /// Forgets connections whose buckets are full: one that is still there would find them so when they are made anew.
-    fn sweep(&mut self, now: Moment) {
-        if self.limiters.len() >= self.sweep_at {
-            self.limiters.retain(|_, limiter| !limiter.is_full(now));
-            self.sweep_at = (self.limiters.len() * 2).max(FIRST_SWEEP);
-        }
+impl OfConnection {
+    fn judge(&self, scope: &Arc<Scope>, descriptors: &[Descriptor], now: Moment) -> Verdict {
+        let mut all = self.0.borrow_mut();
+        let at = all.iter().position(|(known, _)| Arc::ptr_eq(known, scope)).unwrap_or_else(|| {
+            // Those of configurations that nobody else has any more.
+            all.retain(|(known, _)| Arc::strong_count(known) > 1);
+            all.push((scope.clone(), Limiter::new(&scope.config.limits)));
+            all.len() - 1
+        });
+        let limiter = all.get(at).map_or(&scope.limiter, |(_, limiter)| limiter);
+        limiter.judge(&scope.config.limits, descriptors, 1, now)
     }
 }
 

@@ -1,6 +1,7 @@
 use super::limiter::{Plan, Rule, Rules};
 use super::*;
 use crate::testing::{lines, list, object, place, text};
+use postrider_filter_api::Noted;
 use postrider_filter_api::testing::FakeStream;
 use std::time::{Duration, SystemTime};
 
@@ -88,25 +89,30 @@ fn what_is_not_enforced_is_marked_and_a_share_of_nothing_is_not_counted() {
 fn a_connection_may_have_its_own_buckets() {
     let own = Value::Bool(true);
     let gate = gate(vec![("token_bucket", bucket(1, "10s")), ("local_rate_limit_per_downstream_connection", own)]);
-    let refused = |connection| {
+    let refused = |connection: &Rc<Noted>| {
         let mut stream = FakeStream::new("GET", "/", &[]);
-        stream.info.connection_id = connection;
+        connection.begin(&mut stream.info);
         ask(&*gate, &mut stream).is_some()
     };
-    assert!(!refused(1) && !refused(2) && refused(1) && refused(2));
+    let (first, second) = (Rc::<Noted>::default(), Rc::<Noted>::default());
+    assert!(!refused(&first) && !refused(&second) && refused(&first) && refused(&second));
 }
 
 #[test]
-fn connections_whose_buckets_are_full_again_are_forgotten() {
-    let rules = Rules { default: Some(plan(1, 1)), ..Rules::default() };
-    let mut connections = Connections { limiters: HashMap::new(), sweep_at: 2 };
-    let at = |seconds| Moment::default() + Duration::from_secs(seconds);
-    for (id, seconds) in [(1, 0), (2, 100)] {
-        connections.limiters.entry(id).or_insert_with(|| Limiter::new(&rules)).judge(&rules, &[], 1, at(seconds));
+fn the_buckets_of_closed_connections_stayed() {
+    let value = config(vec![("token_bucket", bucket(1, "10s"))]);
+    let scope = || Arc::new(Scope::new(config::read(&value, false).ok().unwrap()));
+    let (kept, gone) = (scope(), scope());
+    let own = OfConnection::default();
+    let now = Moment::default();
+    for scope in [&kept, &gone] {
+        assert!(own.judge(scope, &[], now).allowed && !own.judge(scope, &[], now).allowed);
     }
-    connections.sweep(at(100));
-    assert_eq!(connections.limiters.keys().collect::<Vec<_>>(), [&2]);
-    assert_eq!(connections.sweep_at, FIRST_SWEEP);
+    let weak = Arc::downgrade(&gone);
+    drop(gone);
+    assert!(own.judge(&scope(), &[], now).allowed);
+    assert!(weak.upgrade().is_none(), "what only a connection has goes when it meets another one");
+    assert!(!own.judge(&kept, &[], now).allowed);
 }
 
 #[test]
