@@ -1,8 +1,8 @@
 //! The filters of the first cut: basic_auth and header_mutation on the router.
 
 use postrider_tests::kit::config::{extension, router};
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, Response, TempDir};
-use postrider_tests::{envoy, get};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, Response, TempDir, wait_until};
+use postrider_tests::{envoy, get, postrider_only};
 use serde_json::{Value, json};
 
 /// `htpasswd -s` lines: fooname:validpassword and bar:secret.
@@ -100,6 +100,36 @@ fn basic_auth_lets_known_users_pass() {
         }
     }
     assert_eq!(origin.requests().len(), 2);
+}
+
+/// In the filter, and in a route of its own.
+#[test]
+fn basic_auth_watches_its_file_of_users() {
+    if !postrider_only() {
+        return;
+    }
+    let [fooname, bar]: [&str; 2] = USERS.lines().collect::<Vec<_>>().try_into().unwrap();
+    let folder = TempDir::new();
+    let file = |name: &str| {
+        let path = folder.write(name, format!("{bar}\n"));
+        json!({"users": {"filename": path, "watched_directory": {"path": folder.path()}}})
+    };
+    let mut of_route = file("route");
+    of_route["@type"] = json!(format!("{PER_ROUTE}.basic_auth.v3.BasicAuthPerRoute"));
+    let origin = Origin::echo("a");
+    let mut routes = to_origin();
+    let own = json!({
+        "match": {"prefix": "/own"},
+        "route": {"cluster": "origin"},
+        "typed_per_filter_config": {"envoy.filters.http.basic_auth": of_route},
+    });
+    routes.as_array_mut().unwrap().insert(0, own);
+    let proxy = site(json!([basic_auth(file("all"))]), routes, &origin);
+    for (path, name) in [("/", "all"), ("/own", "route")] {
+        assert_eq!(ask(&proxy, path, FOONAME).status, 401);
+        folder.write(name, format!("{fooname}\n"));
+        wait_until("the new user to be known", || ask(&proxy, path, FOONAME).status == 200);
+    }
 }
 
 #[test]

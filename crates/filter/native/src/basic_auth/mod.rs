@@ -18,11 +18,13 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
+    WatchedFile,
 };
 use postrider_http::{HeaderId, HeaderName, RequestHead, is_field_value};
-use postrider_model::{Fields, Value, ValueError};
+use postrider_model::{Reading, Value, ValueError};
 use postrider_telemetry::Block;
 
+use crate::read::header;
 use crate::request_parts::{quotable_uri, quoted};
 use cache::Verified;
 use users::Users;
@@ -35,28 +37,18 @@ const USER_KEY: &str = "username";
 
 /// Reads a gateway-level configuration.
 pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    let mut fields = value.fields().map_err(|error| vec![error])?;
-    let mut errors = Vec::new();
-    let users = keep(users_of(&mut fields), &mut errors);
-    let forward = keep(header(&mut fields, "forward_username_header"), &mut errors).flatten();
-    let credentials = keep(header(&mut fields, "authentication_header"), &mut errors).flatten();
-    let realm = keep(realm(&mut fields), &mut errors).flatten();
-    let mut flag = |key| keep(fields.bool(key).map_err(|error| vec![error]), &mut errors).flatten().unwrap_or_default();
-    let (allow_missing, notes) = (flag("allow_missing"), flag("emit_dynamic_metadata"));
-    errors.extend(fields.finish().err().into_iter().flatten());
-    match users {
-        Some(users) if errors.is_empty() => Ok(Arc::new(BasicAuth {
-            users: Arc::new(users),
-            realm,
-            rules: Rules {
-                forward,
-                credentials: credentials.unwrap_or(HeaderId::Authorization.into()),
-                allow_missing,
-                notes: notes.then(|| name.into()),
-            },
-        })),
-        _ => Err(errors),
-    }
+    let mut files = Vec::new();
+    let (users, realm, rules) = Reading::all(value, |at| {
+        let users = Users::read(at, &mut files);
+        let rules = Rules {
+            forward: header(at, "forward_username_header"),
+            credentials: header(at, "authentication_header").unwrap_or(HeaderId::Authorization.into()),
+            allow_missing: at.flag("allow_missing"),
+            notes: at.flag("emit_dynamic_metadata").then(|| name.into()),
+        };
+        (Arc::new(users), realm(at), rules)
+    })?;
+    Ok(Arc::new(BasicAuth { users, realm, rules, files }))
 }
 
 struct BasicAuth {
@@ -64,6 +56,7 @@ struct BasicAuth {
     /// Asked for by name instead of by the request's URI; quoted.
     realm: Option<Arc<[u8]>>,
     rules: Rules,
+    files: Vec<WatchedFile>,
 }
 
 /// What holds in every scope.
@@ -92,17 +85,12 @@ impl Factory for BasicAuth {
             let message = format!("basic_auth is overridden by {ROUTE_KIND}, not by {kind}");
             return Err(vec![ValueError { path: String::new(), message }]);
         }
-        let mut fields = value.fields().map_err(|error| vec![error])?;
-        let mut errors = Vec::new();
-        let users = keep(users_of(&mut fields), &mut errors);
-        let realm = keep(realm(&mut fields), &mut errors).flatten();
-        errors.extend(fields.finish().err().into_iter().flatten());
-        match users {
-            Some(users) if errors.is_empty() => {
-                Ok(RouteConfig::new(RouteUsers { users: Arc::new(users), realm }, value))
-            }
-            _ => Err(errors),
-        }
+        let mut files = Vec::new();
+        let own = Reading::all(value, |at| {
+            let users = Arc::new(Users::read(at, &mut files));
+            RouteUsers { users, realm: realm(at) }
+        })?;
+        Ok(RouteConfig { files, ..RouteConfig::new(own, value) })
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
@@ -114,6 +102,10 @@ impl Factory for BasicAuth {
             verified: RefCell::new(Verified::new()),
             stats: place.stats.block(&stat::SET, &format!("{}.basic_auth", place.stat_prefix)),
         })
+    }
+
+    fn files(&self) -> &[WatchedFile] {
+        &self.files
     }
 }
 
@@ -240,36 +232,14 @@ fn refusal(denial: Denial, realm: &[u8]) -> Action {
     }))
 }
 
-fn users_of(fields: &mut Fields<'_>) -> Result<Users, ConfigError> {
-    match fields.map("users").map_err(|error| vec![error])? {
-        Some(source) => Users::read(source),
-        None => Err(vec![fields.error("users", "the users are required")]),
-    }
-}
-
-/// The header named by `key`; an empty name means none.
-fn header(fields: &mut Fields<'_>, key: &str) -> Result<Option<HeaderName>, ConfigError> {
-    match fields.string(key).map_err(|error| vec![error])? {
-        None | Some("") => Ok(None),
-        Some(name) => match HeaderName::new(name.as_bytes()) {
-            Ok(name) => Ok(Some(name)),
-            Err(_) => Err(vec![fields.error(key, format!("\"{name}\" is no header name"))]),
-        },
-    }
-}
-
 /// The realm that clients are told, in quotes' own form; an empty one means none.
-fn realm(fields: &mut Fields<'_>) -> Result<Option<Arc<[u8]>>, ConfigError> {
-    match fields.string("realm").map_err(|error| vec![error])? {
-        None | Some("") => Ok(None),
-        Some(text) if is_field_value(text.as_bytes()) && !text.contains('\t') => Ok(Some(quoted(text.bytes()).into())),
-        Some(_) => Err(vec![fields.error("realm", "a realm holds no control characters")]),
+fn realm(at: &mut Reading<'_>) -> Option<Arc<[u8]>> {
+    let text = at.text("realm")?;
+    if !is_field_value(text.as_bytes()) || text.contains('\t') {
+        at.error("realm", "a realm holds no control characters");
+        return None;
     }
-}
-
-/// Remembers the errors and goes on.
-fn keep<T>(result: Result<T, ConfigError>, errors: &mut ConfigError) -> Option<T> {
-    result.map_err(|found| errors.extend(found)).ok()
+    Some(quoted(text.bytes()).into())
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ fn a_configuration_is_refused_with_all_its_errors() {
     ]);
     let errors = build("auth", &bad).err().unwrap();
     let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
-    assert_eq!(paths, ["users", "users", "forward_username_header", "realm", "allow_missing", "odd"]);
+    assert_eq!(paths, ["users", "users", "forward_username_header", "allow_missing", "realm", "odd"]);
     assert_eq!(build("auth", &object([])).err().unwrap()[0].path, "users");
     assert!(factory(&[]).route_config(KIND, &object([])).is_err());
     assert!(factory(&[]).route_config(ROUTE_KIND, &object([])).is_err());

@@ -5,35 +5,43 @@ use std::hint::black_box;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_filter_api::ConfigError;
-use postrider_model::{Fields, ValueError};
+use postrider_filter_api::WatchedFile;
+use postrider_model::Reading;
 use sha1::{Digest, Sha1};
+
+use crate::read::data_source_of;
 
 /// Bytes of a SHA-1 digest.
 const DIGEST: usize = 20;
 
-/// Largest user file read: tens of thousands of lines, but not whatever a path happens to lead to.
-const MAX_FILE_BYTES: u64 = 8 << 20;
-
-#[derive(Debug)]
+/// Nobody, by default.
+#[derive(Debug, Default)]
 pub(super) struct Users {
     by_name: HashMap<Box<[u8]>, u32>,
     entries: Vec<(Box<[u8]>, [u8; DIGEST])>,
 }
 
 impl Users {
-    /// Reads the list from the place that `source` names: `inline_string`, `inline_bytes`, `filename` or
-    /// `environment_variable`.
-    ///
-    /// # Errors
-    /// No place or several, a place that cannot be read, or every line that is not `user:{SHA}digest`.
-    pub(super) fn read(mut source: Fields<'_>) -> Result<Users, ConfigError> {
-        let text = text_of(&mut source)?;
-        let path = source.path().to_owned();
-        source.finish()?;
-        Users::parse(&text).map_err(|messages| {
-            messages.into_iter().map(|message| ValueError { path: path.clone(), message }).collect()
-        })
+    /// Reads the list from the place that `users` names. A file is added to `files`.
+    pub(super) fn read(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Users {
+        if !at.has("users") {
+            at.error("users", "the users are required");
+        }
+        let read = at.map("users", |at| match data_source_of(at, files).map(String::from_utf8)? {
+            Ok(text) if text.is_empty() => {
+                at.wrong("the users are missing: the list is empty");
+                None
+            }
+            Ok(text) => {
+                let users = Users::parse(&text);
+                users.map_err(|messages| messages.into_iter().for_each(|message| at.wrong(message))).ok()
+            }
+            Err(_) => {
+                at.wrong("the list of users is not UTF-8");
+                None
+            }
+        });
+        read.flatten().unwrap_or_default()
     }
 
     /// The number of the user with this name, if the password is right. Takes as long for a user that does not exist.
@@ -87,41 +95,6 @@ fn parse_line(line: &str) -> Result<(&str, [u8; DIGEST]), &'static str> {
     Ok((name, bytes))
 }
 
-fn text_of(source: &mut Fields<'_>) -> Result<String, ConfigError> {
-    const PLACES: [&str; 4] = ["inline_string", "inline_bytes", "filename", "environment_variable"];
-    let mut named = None;
-    for place in PLACES {
-        if let Some(value) = source.string(place).map_err(|error| vec![error])?
-            && let Some((other, _)) = named.replace((place, value))
-        {
-            return Err(vec![source.error(place, format!("{other} is set too; one place is wanted"))]);
-        }
-    }
-    let Some((place, value)) = named.filter(|(_, value)| !value.is_empty()) else {
-        let message = format!("the users are missing: set one of {}", PLACES.join(", "));
-        return Err(vec![ValueError { path: source.path().to_owned(), message }]);
-    };
-    let text = match place {
-        "inline_bytes" => STANDARD.decode(value).map_err(|error| error.to_string()).and_then(utf8),
-        "filename" => read_file(value),
-        "environment_variable" => std::env::var(value).map_err(|error| format!("{value}: {error}")),
-        _ => Ok(value.to_owned()),
-    };
-    text.map_err(|message| vec![source.error(place, message)])
-}
-
-fn read_file(path: &str) -> Result<String, String> {
-    let size = std::fs::metadata(path).map_err(|error| format!("cannot read {path}: {error}"))?.len();
-    if size > MAX_FILE_BYTES {
-        return Err(format!("{path} has {size} bytes; a list of users may have {MAX_FILE_BYTES}"));
-    }
-    std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}")).and_then(utf8)
-}
-
-fn utf8(bytes: Vec<u8>) -> Result<String, String> {
-    String::from_utf8(bytes).map_err(|_| "the list of users is not UTF-8".to_owned())
-}
-
 /// Whether two byte strings are equal, in a time that tells no more than whether their lengths are.
 pub(super) fn same_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -163,22 +136,33 @@ mod tests {
 
     #[test]
     fn the_list_comes_from_exactly_one_place() {
-        let read = |value: &postrider_model::Value| Users::read(value.fields().unwrap());
+        let read = |source: &postrider_model::Value| {
+            let mut files = Vec::new();
+            let config = object([("users", source.clone())]);
+            let users = Reading::all(&config, |at| Users::read(at, &mut files))?;
+            Ok::<_, Vec<postrider_model::ValueError>>((users, files.len()))
+        };
         let file = std::env::temp_dir().join(format!("postrider-users-{}", std::process::id()));
         std::fs::write(&file, USER).unwrap();
-        let by_file = object([("filename", text(file.to_str().unwrap()))]);
-        assert_eq!(read(&by_file).unwrap().verify(b"u1", b"test1"), Some(0));
+        let folder = object([("path", text("/tmp"))]);
+        let by_file = object([("filename", text(file.to_str().unwrap())), ("watched_directory", folder)]);
+        let (users, files) = read(&by_file).unwrap();
+        assert_eq!((users.verify(b"u1", b"test1"), files), (Some(0), 1));
         std::fs::remove_file(&file).unwrap();
         assert!(read(&by_file).unwrap_err()[0].message.contains("cannot read"));
 
         let bytes = object([("inline_bytes", text(&STANDARD.encode(USER)))]);
-        assert_eq!(read(&bytes).unwrap().verify(b"u1", b"test1"), Some(0));
+        assert_eq!(read(&bytes).unwrap().0.verify(b"u1", b"test1"), Some(0));
         let two = object([("inline_string", text(USER)), ("filename", text("x"))]);
-        assert_eq!(read(&two).unwrap_err()[0].path, "filename");
-        assert!(read(&object([])).unwrap_err()[0].message.contains("inline_string"));
-        assert!(read(&object([("inline_string", text(""))])).is_err());
-        let watched = object([("inline_string", text(USER)), ("watched_directory", object([]))]);
-        assert_eq!(read(&watched).unwrap_err()[0].path, "watched_directory");
+        for (wrong, says) in [
+            (two, "exactly one of inline_string"),
+            (object([]), "exactly one of inline_string"),
+            (object([("inline_string", text(""))]), "is empty"),
+            (object([("inline_bytes", text("/w=="))]), "not UTF-8"),
+        ] {
+            let error = read(&wrong).unwrap_err().remove(0);
+            assert!(error.path == "users" && error.message.contains(says), "{error:?}");
+        }
     }
 
     #[test]
