@@ -308,7 +308,8 @@ fn deadlines_act_while_a_request_is_paused() {
     for (timeout, request, status, text) in [
         ("duration", PLAIN, 504, "downstream duration timeout"),
         ("idle", PLAIN, 504, "stream timeout"),
-        ("request", &SIZED[..SIZED.len() - 1], 408, "request timeout"),
+        // Nothing of a body is read meanwhile: whether all of it came is not known, and the filter is to blame.
+        ("request", &SIZED[..SIZED.len() - 1], 504, "request timeout"),
     ] {
         let script = Script::new(REQUEST, |_, state, stream, _| pause(state, stream));
         let mut site = site(origin.address, silent.address, &[&script]);
