@@ -241,6 +241,59 @@ fn rules_of_routes_with_a_disable_key_do_not_count() {
 }
 
 #[test]
+fn a_rule_says_whether_answers_tell_of_its_limit() {
+    let told = |option: &str| {
+        let mut rules = by_header(&["x-h"]);
+        rules[0]["x_ratelimit_option"] = json!(option);
+        rules
+    };
+    let limits = |headers: &str, more: Value| {
+        let mut fields = json!({
+            "token_bucket": bucket(1000), "descriptors": [rule(&[("x-h", "1")], 5)],
+            "enable_x_ratelimit_headers": headers,
+        });
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        limit(fields)
+    };
+    for (headers, option, with_rule, without) in [
+        ("DRAFT_VERSION_03", "OFF", "", "1000"),
+        ("OFF", "DRAFT_VERSION_03", "5", ""),
+        ("DRAFT_VERSION_03", "UNSPECIFIED", "5", "1000"),
+        ("OFF", "UNSPECIFIED", "", ""),
+    ] {
+        let of_filter = limits(headers, json!({"rate_limits": told(option)})).start();
+        let of_host = limits(headers, json!({})).host(json!({"rate_limits": told(option)})).start();
+        for site in [of_filter, of_host] {
+            for (fields, want) in [("x-h: 1\r\n", with_rule), ("", without)] {
+                assert_eq!(quota(&site.get("/", fields))[0], want, "{headers} {option} {fields}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_weighs_what_its_rule_says() {
+    let mut weighed = by_header(&["x-h"]);
+    weighed[0]["hits_addend"] = json!({"format": "%REQ(x-cost)%"});
+    let more = json!({
+        "token_bucket": bucket(1000), "descriptors": [rule(&[("x-h", "1")], 12)], "rate_limits": weighed,
+    });
+    let site = limit(more).start();
+    let costs = |cost: &str| site.get("/", &format!("x-h: 1\r\nx-cost: {cost}\r\n")).status;
+    assert_eq!(["1e1", "3.0", "2.9", "1"].map(costs), [200, 429, 200, 429]);
+    assert_eq!(costs("many"), 200, "no number, no descriptor");
+}
+
+#[test]
+fn a_weight_on_a_route_has_no_effect() {
+    let mut weighed = by_header(&["x-h"]);
+    weighed[0]["hits_addend"] = json!({"number": 5});
+    let more = json!({"token_bucket": bucket(1000), "descriptors": [rule(&[("x-h", "1")], 2)]});
+    let site = limit(more).host(json!({"rate_limits": weighed})).start();
+    assert_eq!(statuses(&site, "/", &["x-h: 1\r\n"; 3]), [200, 200, 429]);
+}
+
+#[test]
 fn only_rules_of_the_filters_stage_count() {
     let mut rules = by_header(&["x-h"]);
     rules[0]["stage"] = json!(1);

@@ -249,6 +249,20 @@ fn quotas_are_told_as_the_third_draft_says() {
     assert_eq!(passed.header("x-ratelimit-limit"), "1, 10;w=60;name=\"first\", 1;w=3600;name=\"second\"");
     assert_eq!(passed.header("x-ratelimit-remaining"), "2");
     assert_eq!(passed.header("x-ratelimit-reset"), "40");
+    let by_rule = |options: &[&str]| {
+        let rules = options.iter().map(|option| json!({"actions": [generic("a")], "x_ratelimit_option": option}));
+        json!({"rate_limits": rules.collect::<Vec<_>>()})
+    };
+    for (headers, options, want) in [
+        ("DRAFT_VERSION_03", &["UNSPECIFIED", "UNSPECIFIED", "OFF"], ""),
+        ("DRAFT_VERSION_03", &["OFF", "OFF", "UNSPECIFIED"], "1, 1;w=3600;name=\"second\""),
+        ("OFF", &["OFF", "OFF", "DRAFT_VERSION_03"], "1, 1;w=3600;name=\"second\""),
+        ("OFF", &["DRAFT_VERSION_03", "OFF", "UNSPECIFIED"], ""),
+    ] {
+        let fields = json!({"enable_x_ratelimit_headers": headers});
+        let told = site(service.address, fields, by_rule(options), json!({}));
+        assert_eq!(told.get("/", "").header("x-ratelimit-limit"), want, "{headers} {options:?}");
+    }
     let mut over = statuses;
     over[2].code = Code::OverLimit as i32;
     over[2].limit_remaining = 0;

@@ -12,6 +12,8 @@ pub struct RateLimit {
     pub hits: Option<Hits>,
     /// It has a `disable_key`. Filters that count by themselves pass over such a rule.
     pub is_keyed: bool,
+    /// Whether answers tell of its limit, in place of what the filter says.
+    pub quota_headers: Option<bool>,
 }
 
 /// An entry of a descriptor, and where its value comes from.
@@ -143,12 +145,12 @@ impl RateLimit {
     /// Reads one.
     pub fn read(at: &mut Reading<'_>, of: RuleOf) -> RateLimit {
         at.refuse("apply_on_stream_done", "counting a request when it is over");
-        at.refuse("x_ratelimit_option", "headers about a limit by rule");
         // A rule that the runtime switches off is not here.
         let is_keyed = of == RuleOf::Route && at.text("disable_key").is_some();
         match of {
             RuleOf::Route => {
-                at.refuse("hits_addend", "weighing a request on a route: the filter's own rules may");
+                // Nothing weighs a request on a route, as in Envoy. Whoever reads the route warns of it.
+                at.value("hits_addend");
             }
             RuleOf::Filter => {
                 at.refuse("stage", "a stage in a filter's own rules");
@@ -169,6 +171,11 @@ impl RateLimit {
             limit: at.map("limit", limit).flatten(),
             hits: if of == RuleOf::Filter { at.map("hits_addend", hits).flatten() } else { None },
             is_keyed,
+            quota_headers: match at.text("x_ratelimit_option") {
+                Some("OFF") => Some(false),
+                Some("DRAFT_VERSION_03") => Some(true),
+                _ => None,
+            },
         }
     }
 }
@@ -366,5 +373,15 @@ mod tests {
         assert_eq!(read(&Value::Map(staged.clone())).unwrap().stage, 3);
         let own = Reading::all(&Value::Map(staged), |at| RateLimit::read(at, RuleOf::Filter)).unwrap_err();
         assert_eq!(own[0].path, "stage");
+    }
+
+    #[test]
+    fn a_weight_on_a_route_is_no_error_and_none_is_taken() {
+        let Value::Map(mut weighed) = rule(vec![map([("remote_address", map([]))])]) else { unreachable!() };
+        weighed.push(("hits_addend".into(), map([])));
+        let weighed = Value::Map(weighed);
+        assert_eq!(Reading::all(&weighed, |at| RateLimit::read(at, RuleOf::Route)).unwrap().hits, None);
+        let own = Reading::all(&weighed, |at| RateLimit::read(at, RuleOf::Filter)).unwrap_err();
+        assert_eq!(own[0].path, "hits_addend");
     }
 }

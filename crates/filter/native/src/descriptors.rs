@@ -8,7 +8,7 @@ use postrider_model::{Cidr, Hits, LimitSource, LimitUnit, MetadataSource, RateLi
 use crate::request_parts::{header, matches_headers, parameter};
 
 /// The most that one request may count.
-const MAX_HITS: u64 = 1_000_000_000;
+const MAX_HITS: f64 = 1e9;
 
 /// Keys and values, in the order of the rule's actions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Descriptor {
     pub(crate) limit: Option<(u32, LimitUnit)>,
     /// How much the request counts, and whether it gives back instead.
     pub(crate) hits: Option<(u64, bool)>,
+    /// Whether answers tell of its limit, in place of what the filter says.
+    pub(crate) quota_headers: Option<bool>,
 }
 
 /// When the rules of a virtual host hold beside those of its routes.
@@ -89,11 +91,13 @@ fn descriptor(rule: &RateLimit, stream: &Stream<'_>) -> Option<Descriptor> {
         Some(Hits::Format { format, negative }) => {
             let mut text = Vec::new();
             stream.host.format(stream, format, &mut text);
-            let number = std::str::from_utf8(&text).ok()?.parse::<u64>().ok().filter(|hits| *hits <= MAX_HITS)?;
-            Some((number, *negative))
+            let number = std::str::from_utf8(&text).ok()?.trim_ascii().parse::<f64>().ok();
+            // Numbers of metadata have fractions; what counts is whole.
+            Some((number.filter(|hits| (0.0..=MAX_HITS).contains(hits))? as u64, *negative))
         }
     };
-    Some(Descriptor { entries, limit: rule.limit.as_ref().and_then(|limit| limit_of(limit, stream)), hits })
+    let limit = rule.limit.as_ref().and_then(|limit| limit_of(limit, stream));
+    Some(Descriptor { entries, limit, hits, quota_headers: rule.quota_headers })
 }
 
 /// The entry of one action: `None` when there is no descriptor then, `Some(None)` when there is one without it.
@@ -187,7 +191,7 @@ mod tests {
     use std::rc::Rc;
 
     fn rule(actions: Vec<RateLimitAction>) -> RateLimit {
-        RateLimit { stage: 0, actions, limit: None, hits: None, is_keyed: false }
+        RateLimit { stage: 0, actions, limit: None, hits: None, is_keyed: false, quota_headers: None }
     }
 
     fn generic(value: &str) -> RateLimitAction {
@@ -285,5 +289,28 @@ mod tests {
         assert_eq!((made.limit, made.hits), (Some((5, LimitUnit::Hour)), Some((7, true))));
         rule.hits = Some(hits("%REQ(x-none)%"));
         assert_eq!(stream.with(|stream| descriptor(&rule, stream)), None, "no number, no descriptor");
+    }
+
+    #[test]
+    fn a_weight_may_have_a_fraction_or_an_exponent() {
+        let format = postrider_model::Format::parse("%REQ(x-hits)%").unwrap();
+        let rule = RateLimit { hits: Some(Hits::Format { format, negative: false }), ..rule(vec![generic("g")]) };
+        for (text, want) in [
+            ("3", Some(3)),
+            ("3.0", Some(3)),
+            ("3.9", Some(3)),
+            ("1e1", Some(10)),
+            ("0.2", Some(0)),
+            ("1000000000", Some(1_000_000_000)),
+            ("1000000001", None),
+            ("-1", None),
+            ("inf", None),
+            ("nan", None),
+            ("3x", None),
+        ] {
+            let mut stream = request("/", &[("x-hits", text)]);
+            let made = stream.with(|stream| descriptor(&rule, stream));
+            assert_eq!(made.map(|made| made.hits), want.map(|hits| Some((hits, false))), "{text}");
+        }
     }
 }

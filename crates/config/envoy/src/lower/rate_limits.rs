@@ -15,6 +15,10 @@ pub(super) fn rate_limits(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<RateLim
     for (index, rule) in at.list(FIELD).iter().enumerate() {
         // One reading serves these and the rules that filters have of their own.
         rule.read_whole();
+        if rule.has("hits_addend") {
+            let text = "it has no effect here: rules of a filter weigh requests, those of routes do not";
+            cx.warn(rule, "hits_addend", "no-effect", text);
+        }
         match Reading::all(&value::value(rule.as_message()), |rule| RateLimit::read(rule, RuleOf::Route)) {
             Ok(rule) => all.push(rule),
             Err(errors) => {

@@ -37,6 +37,17 @@ pub(super) struct Config {
     pub(super) retry_after: bool,
 }
 
+impl Config {
+    /// Whether any answer may tell of a limit. What the rules of routes say is known with the request.
+    pub(super) fn may_tell(&self) -> bool {
+        let by_rule = match self.rules.is_empty() {
+            true => !self.limits.rules.is_empty(),
+            false => self.rules.iter().any(|rule| rule.quota_headers == Some(true)),
+        };
+        self.quota_headers || by_rule
+    }
+}
+
 /// `of_route`: an override, which without a bucket would do nothing.
 pub(super) fn read(value: &Value, of_route: bool) -> Result<Config, ConfigError> {
     Reading::all(value, |at| {

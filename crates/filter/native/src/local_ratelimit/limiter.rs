@@ -79,6 +79,28 @@ pub(super) struct Verdict {
     pub(super) shadow: bool,
     /// The bucket that answers are told about.
     pub(super) bucket: Option<Arc<Bucket>>,
+    /// Whether they are, where the rule that made the bucket's descriptor says so.
+    pub(super) quota_headers: Option<bool>,
+}
+
+/// A bucket that a descriptor draws from.
+struct Drawn {
+    bucket: Arc<Bucket>,
+    shadow: bool,
+    hits: f64,
+    quota_headers: Option<bool>,
+}
+
+impl Verdict {
+    /// About the bucket of a descriptor, else the default one.
+    fn new(allowed: bool, drawn: Option<&Drawn>, default: Option<&Arc<Bucket>>) -> Verdict {
+        Verdict {
+            allowed,
+            shadow: false,
+            bucket: drawn.map(|drawn| &drawn.bucket).or(default).cloned(),
+            quota_headers: drawn.and_then(|drawn| drawn.quota_headers),
+        }
+    }
 }
 
 impl Limiter {
@@ -93,37 +115,36 @@ impl Limiter {
     /// Takes what the request costs: `proxies` times as much where the buckets are meant for so many, as Envoy shares them.
     pub(super) fn judge(&self, rules: &Rules, descriptors: &[Descriptor], proxies: usize, now: Moment) -> Verdict {
         let proxies = proxies as f64;
-        let mut found: Vec<(Arc<Bucket>, bool, f64)> =
-            descriptors.iter().filter_map(|descriptor| self.find(rules, descriptor)).collect();
+        let mut found: Vec<Drawn> = descriptors.iter().filter_map(|descriptor| self.find(rules, descriptor)).collect();
         // The slowest one first: what it refuses costs the others nothing.
-        found.sort_by(|(a, ..), (b, ..)| a.rate().total_cmp(&b.rate()));
+        found.sort_by(|a, b| a.bucket.rate().total_cmp(&b.bucket.rate()));
         let mut shadowed = None;
-        for (bucket, shadow, hits) in &found {
-            if bucket.take(now, *hits * proxies) {
+        for drawn in &found {
+            if drawn.bucket.take(now, drawn.hits * proxies) {
                 continue;
             }
-            if !shadow {
-                return Verdict { allowed: false, shadow: false, bucket: Some(bucket.clone()) };
+            if !drawn.shadow {
+                return Verdict::new(false, Some(drawn), None);
             }
-            shadowed.get_or_insert_with(|| bucket.clone());
+            shadowed.get_or_insert(drawn);
         }
-        let first = found.first().map(|(bucket, ..)| bucket.clone());
-        let allowed = |bucket| match shadowed {
-            Some(bucket) => Verdict { allowed: false, shadow: true, bucket: Some(bucket) },
-            None => Verdict { allowed: true, shadow: false, bucket },
+        let first = found.first();
+        let allowed = |default: Option<&Arc<Bucket>>| match shadowed {
+            Some(drawn) => Verdict { shadow: true, ..Verdict::new(false, Some(drawn), None) },
+            None => Verdict::new(true, first, default),
         };
         if !found.is_empty() && !rules.always_default {
-            return allowed(first);
+            return allowed(None);
         }
         match &self.default {
-            None => allowed(first),
-            Some(default) if default.take(now, proxies) => allowed(first.or_else(|| Some(default.clone()))),
-            Some(default) => Verdict { allowed: false, shadow: false, bucket: Some(default.clone()) },
+            None => allowed(None),
+            Some(default) if default.take(now, proxies) => allowed(Some(default)),
+            Some(default) => Verdict::new(false, None, Some(default)),
         }
     }
 
     /// The bucket of the rule that covers the descriptor, and what the request costs there.
-    fn find(&self, rules: &Rules, descriptor: &Descriptor) -> Option<(Arc<Bucket>, bool, f64)> {
+    fn find(&self, rules: &Rules, descriptor: &Descriptor) -> Option<Drawn> {
         let hits = descriptor.hits.map_or(1.0, |(hits, negative)| if negative { -(hits as f64) } else { hits as f64 });
         let covering = |wild: bool| {
             let all = rules.rules.iter().zip(&self.rules);
@@ -148,6 +169,6 @@ impl Limiter {
                 bucket
             }
         };
-        Some((bucket, rule.shadow, hits))
+        Some(Drawn { bucket, shadow: rule.shadow, hits, quota_headers: descriptor.quota_headers })
     }
 }

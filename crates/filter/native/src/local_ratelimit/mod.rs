@@ -96,7 +96,7 @@ struct Told(Arc<Bucket>);
 impl Filter for Gate {
     fn hooks(&self) -> Hooks {
         let on = self.scope.config.enabled > 0;
-        Hooks { request_headers: on, response_headers: on && self.scope.config.quota_headers, ..Hooks::default() }
+        Hooks { request_headers: on, response_headers: on && self.scope.config.may_tell(), ..Hooks::default() }
     }
 
     fn on_request_headers(&self, state: &mut State, stream: &mut Stream<'_>, _end: bool) -> Action {
@@ -106,7 +106,7 @@ impl Filter for Gate {
         }
         self.stats.inc(stat::ENABLED);
         let verdict = self.judge(&self.descriptors(stream), stream);
-        if config.quota_headers
+        if verdict.quota_headers.unwrap_or(config.quota_headers)
             && let Some(bucket) = &verdict.bucket
         {
             *state = State::Any(Box::new(Told(bucket.clone())));

@@ -21,7 +21,8 @@ pub(super) struct Verdict {
     pub(super) body: Vec<u8>,
     /// A map; may be empty.
     pub(super) metadata: Vec<(String, Value)>,
-    /// Limit with policy, remaining and seconds to the reset, of the limit that is nearest to being reached.
+    /// Limit with policy, remaining and seconds to the reset, of the limit that is nearest to being reached; where
+    /// clients are told of it.
     pub(super) quota: Option<(String, u32, i64)>,
     /// Seconds after which to try again, where a limit is reached.
     pub(super) retry_after: Option<i64>,
@@ -60,14 +61,31 @@ fn number_of(unit: LimitUnit) -> i32 {
     unit as i32
 }
 
+/// Of which limits clients are told: by descriptor, which the service's statuses follow.
+#[derive(Debug)]
+pub(super) struct Told {
+    by_descriptor: Vec<Option<bool>>,
+    otherwise: bool,
+}
+
+impl Told {
+    pub(super) fn new(descriptors: &[Descriptor], otherwise: bool) -> Told {
+        Told { by_descriptor: descriptors.iter().map(|descriptor| descriptor.quota_headers).collect(), otherwise }
+    }
+
+    fn has(&self, index: usize) -> bool {
+        self.by_descriptor.get(index).copied().flatten().unwrap_or(self.otherwise)
+    }
+}
+
 /// What an answer means; `None` when it cannot be read.
-pub(super) fn verdict(answer: &[u8]) -> Option<Verdict> {
+pub(super) fn verdict(answer: &[u8], told: &Told) -> Option<Verdict> {
     let answer = RateLimitResponse::decode(answer).ok()?;
     let over = answer.statuses.iter().filter(|status| status.code() == Code::OverLimit);
     let retry_after = over.map(|status| status.duration_until_reset.map_or(0, |left| left.seconds).max(1)).max();
     Some(Verdict {
         limited: answer.overall_code() == Code::OverLimit,
-        quota: quota(&answer.statuses),
+        quota: quota(&answer.statuses, told),
         retry_after,
         response_headers: answer.response_headers_to_add.into_iter().map(header).collect(),
         request_headers: answer.request_headers_to_add.into_iter().map(header).collect(),
@@ -85,10 +103,17 @@ fn header(header: HeaderValue) -> Header {
 }
 
 /// As draft-polli-ratelimit-headers-03 says it: `10, 10;w=1;name="per-ip", 1000;w=3600`.
-fn quota(statuses: &[DescriptorStatus]) -> Option<(String, u32, i64)> {
-    let limits = || statuses.iter().filter_map(|status| Some((status, status.current_limit.as_ref()?)));
+fn quota(statuses: &[DescriptorStatus], told: &Told) -> Option<(String, u32, i64)> {
+    let limits = || {
+        let all = statuses.iter().enumerate();
+        all.filter_map(|(index, status)| Some((index, status, status.current_limit.as_ref()?)))
+    };
+    let (nearest, status, limit) = limits().min_by_key(|(_, status, _)| status.limit_remaining)?;
+    if !told.has(nearest) {
+        return None;
+    }
     let mut policy = String::new();
-    for (_, limit) in limits() {
+    for (_, _, limit) in limits().filter(|(index, ..)| told.has(*index)) {
         let window = seconds_of(limit.unit()) * u64::from(limit.unit_multiplier.unwrap_or(1));
         if window == 0 {
             continue;
@@ -98,9 +123,8 @@ fn quota(statuses: &[DescriptorStatus]) -> Option<(String, u32, i64)> {
             policy += &format!(";name=\"{}\"", limit.name);
         }
     }
-    let (nearest, limit) = limits().min_by_key(|(status, _)| status.limit_remaining)?;
-    let reset = nearest.duration_until_reset.map_or(0, |left| left.seconds);
-    Some((format!("{}{policy}", limit.requests_per_unit), nearest.limit_remaining, reset))
+    let reset = status.duration_until_reset.map_or(0, |left| left.seconds);
+    Some((format!("{}{policy}", limit.requests_per_unit), status.limit_remaining, reset))
 }
 
 fn seconds_of(unit: Unit) -> u64 {

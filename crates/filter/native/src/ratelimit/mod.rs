@@ -35,7 +35,7 @@ use crate::descriptors::{Descriptor, Keyed, of_rules, of_stream};
 use crate::header_options;
 use crate::share::drawn;
 use config::{Config, Override, Requests};
-use message::{Header, Verdict};
+use message::{Header, Told, Verdict};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.ratelimit.v3.RateLimit";
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute";
@@ -136,6 +136,7 @@ impl Filter for Limiter {
         let domain = self.route.as_ref().and_then(|route| route.domain.as_ref()).unwrap_or(&config.domain);
         let outcome = Rc::new(RefCell::new(None));
         let (slot, resumer) = (outcome.clone(), stream.resumer.clone());
+        let told = Told::new(&descriptors, config.quota_headers);
         let call = GrpcCall {
             cluster: config.service.cluster.clone(),
             head: config.service.head(SHOULD_RATE_LIMIT, config.timeout, stream),
@@ -144,7 +145,7 @@ impl Filter for Limiter {
             max_answer: config.service.max_answer,
             retries: config.service.retries.clone(),
             done: Box::new(move |answer| {
-                *slot.borrow_mut() = Some(answer.ok().and_then(|answer| message::verdict(&answer)));
+                *slot.borrow_mut() = Some(answer.ok().and_then(|answer| message::verdict(&answer, &told)));
                 resumer.resume();
             }),
         };
@@ -222,7 +223,7 @@ impl Limiter {
         } else {
             own.inc(stat::OK);
         }
-        if let Some((limit, remaining, reset)) = verdict.quota.filter(|_| config.quota_headers) {
+        if let Some((limit, remaining, reset)) = verdict.quota {
             headers.push(("x-ratelimit-limit".to_owned(), limit.into_bytes()));
             headers.push(("x-ratelimit-remaining".to_owned(), remaining.to_string().into_bytes()));
             headers.push(("x-ratelimit-reset".to_owned(), reset.to_string().into_bytes()));

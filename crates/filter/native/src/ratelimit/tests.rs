@@ -16,7 +16,7 @@ fn config(more: Vec<(&str, Value)>) -> Value {
 
 fn rule(value: &str, stage: u32) -> Rule {
     let actions = vec![RateLimitAction::Generic { key: "k".into(), value: value.into() }];
-    Rule { stage, actions, limit: None, hits: None, is_keyed: false }
+    Rule { stage, actions, limit: None, hits: None, is_keyed: false, quota_headers: None }
 }
 
 fn own_rule(value: &str) -> Value {
