@@ -154,6 +154,29 @@ fn answers_that_are_not_worth_it_stay() {
 }
 
 #[test]
+fn answers_of_grpc_web_are_compressed() {
+    for kind in ["application/grpc-web", "application/grpc-web+proto"] {
+        let origin = origin(&format!("content-type: {kind}\r\n"), &text(240));
+        let proxy = site(vec![compressor("gzip", json!({}))], &origin);
+        let answer = ask(&proxy, "GET", "test", "/", "accept-encoding: gzip\r\n");
+        assert_eq!((answer.header("content-encoding"), answer.header("vary")), ("gzip", "Accept-Encoding"), "{kind}");
+    }
+}
+
+#[test]
+fn a_least_length_of_zero_is_the_usual_one() {
+    let newer = json!({"response_direction_config": {"common_config": {"min_content_length": 0}}});
+    for zero in [newer, json!({"content_length": 0})] {
+        for (length, coding) in [(2, ""), (29, ""), (30, "gzip")] {
+            let origin = origin("content-type: text/html\r\n", &text(length));
+            let proxy = site(vec![compressor("gzip", zero.clone())], &origin);
+            let answer = ask(&proxy, "GET", "test", "/", "accept-encoding: gzip\r\n");
+            assert_eq!(answer.header("content-encoding"), coding, "{zero} {length}");
+        }
+    }
+}
+
+#[test]
 fn routes_say_otherwise() {
     let body = text(5000);
     let origin = origin("content-type: text/html\r\n", &body);

@@ -14,6 +14,9 @@ use crate::read::data_source;
 /// Bytes of a buffer that a library writes into, where nothing is written.
 const CHUNK_BYTES: u64 = 4096;
 
+/// The slowest one.
+const MAX_ZSTD_LEVEL: u64 = 22;
+
 /// Largest ratio of a decoded body to what came, where nothing is written.
 const MAX_INFLATE_RATIO: u64 = 100;
 
@@ -236,7 +239,8 @@ fn zstd_settings(at: &mut Reading<'_>, files: &mut Vec<WatchedFile>) -> Compress
         _ => None,
     };
     CompressorKind::Zstd {
-        level: i32::from(small(within(at, "compression_level", 0, 22, 0))),
+        // Higher ones mean the highest, as the library itself takes them.
+        level: i32::from(small(at.number("compression_level").unwrap_or(0).min(MAX_ZSTD_LEVEL))),
         checksum: at.flag("enable_checksum"),
         strategy,
         dictionary: data_source(at, "dictionary", files).unwrap_or_default(),

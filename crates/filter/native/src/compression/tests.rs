@@ -156,6 +156,16 @@ fn what_is_broken_is_refused() {
 }
 
 #[test]
+fn a_level_of_zstd_above_the_highest_is_the_highest() {
+    let packed = |level: i64| {
+        let coder = compressor("zstd", &[("compression_level", Value::Integer(level))]).coder().unwrap();
+        pass(coder, None, &sample(20_000), 4096).unwrap().0
+    };
+    assert_eq!(packed(23), packed(22));
+    assert_eq!(packed(100), packed(22));
+}
+
+#[test]
 fn libraries_are_refused_with_all_that_is_wrong() {
     let number = Value::Integer;
     let settings = [("memory_level", number(10)), ("window_bits", number(8)), ("chunk_size", number(1))];

@@ -8,7 +8,7 @@ use postrider_model::{Reading, StringMatch, Value, string_match};
 use crate::compression::{Compressor, read_compressor};
 
 /// Compressed where nothing else is written.
-const CONTENT_TYPES: [&str; 18] = [
+const CONTENT_TYPES: [&str; 20] = [
     "text/html",
     "text/plain",
     "text/css",
@@ -27,6 +27,8 @@ const CONTENT_TYPES: [&str; 18] = [
     "image/svg+xml",
     "text/xml",
     "application/xhtml+xml",
+    "application/grpc-web",
+    "application/grpc-web+proto",
 ];
 
 /// Shorter bodies are not worth it where nothing else is written.
@@ -142,8 +144,13 @@ fn direction(at: &mut Reading<'_>) -> Direction {
         made.content_types = ContentTypes::Matching(matchers.into_iter().flatten().collect());
     }
     made.enabled = enabled(at, "enabled");
-    made.min_content_length = at.number("min_content_length").unwrap_or(MIN_CONTENT_LENGTH);
+    made.min_content_length = min_content_length(at, "min_content_length");
     made
+}
+
+/// Zero is nothing written, as in Envoy.
+fn min_content_length(at: &mut Reading<'_>, key: &str) -> u64 {
+    at.number(key).filter(|least| *least > 0).unwrap_or(MIN_CONTENT_LENGTH)
 }
 
 /// `RuntimeFeatureFlag`. What its key says stands in place of the default value already.
@@ -171,7 +178,7 @@ fn response(at: &mut Reading<'_>) -> Response {
 /// The older fields, which hold where `response_direction_config` is not written, and nowhere else.
 fn older_response(at: &mut Reading<'_>) -> Response {
     let mut common = Direction::usual(at.texts("content_type"));
-    common.min_content_length = at.number("content_length").unwrap_or(MIN_CONTENT_LENGTH);
+    common.min_content_length = min_content_length(at, "content_length");
     common.enabled = enabled(at, "runtime_enabled");
     Response {
         common,

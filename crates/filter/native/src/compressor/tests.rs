@@ -89,6 +89,7 @@ fn what_is_worth_it_is_compressed() {
         (&[][..], Some(&PACKED[..])),
         (&[("content-length", "30")], Some(&PACKED)),
         (&[("content-length", "29")], None),
+        (&[("content-type", "application/grpc-web-text")], None),
         (&[("content-type", "image/png")], None),
         (&[("content-type", "")], None),
         (&[("content-encoding", "br")], None),
@@ -110,6 +111,21 @@ fn what_is_worth_it_is_compressed() {
     }
     let html = [("content-type", "TEXT/html; charset=x")];
     assert!(answer(&*plain, 206, &html).0 && answer(&*plain, 404, &html).0);
+    for kind in ["application/grpc-web", "application/grpc-web+proto"] {
+        assert!(answer(&*plain, 200, &[("content-type", kind)]).0, "{kind}");
+    }
+}
+
+#[test]
+fn a_least_length_of_zero_is_the_usual_one() {
+    let zero = Value::Integer(0);
+    let newer = object([("common_config", object([("min_content_length", zero.clone())]))]);
+    for filter in [filter(&[("response_direction_config", newer)], None), filter(&[("content_length", zero)], None)] {
+        for (length, packed) in [("0", false), ("29", false), ("30", true)] {
+            let (is_packed, left) = answer(&*filter, 200, &[("content-length", length)]);
+            assert_eq!((is_packed, left.contains(&"vary: Accept-Encoding".to_owned())), (packed, packed), "{length}");
+        }
+    }
 }
 
 #[test]
