@@ -80,7 +80,7 @@ pub(crate) fn header_option(at: &mut Reading<'_>) -> Option<HeaderValue> {
         ("OVERWRITE_IF_EXISTS", AppendAction::OverwriteIfExists),
     ];
     let field = at.map("header", |field| {
-        let name = header(field, "key");
+        let name = own_header(field, "key");
         if name.is_none() && !field.has("key") {
             field.error("key", "a header name is required");
         }

@@ -43,12 +43,5 @@ pub(super) fn status(at: &mut Reading<'_>) -> Option<u16> {
 }
 
 pub(super) fn headers(at: &mut Reading<'_>, key: &str) -> Vec<HeaderValue> {
-    let header = |at: &mut Reading<'_>| {
-        let header = read::header_option(at)?;
-        if read::is_protected(header.name.as_bytes()) {
-            at.error("header", format!("{}: the proxy writes this field itself", header.name));
-        }
-        Some(header)
-    };
-    at.each(key, header).into_iter().flatten().collect()
+    at.each(key, read::header_option).into_iter().flatten().collect()
 }

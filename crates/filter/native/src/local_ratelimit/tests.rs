@@ -205,6 +205,15 @@ fn a_configuration_is_refused_with_all_its_errors() {
         ])),
         ["local_cluster_rate_limit", "descriptors[0].entries", "descriptors[0].token_bucket"]
     );
+    for (key, name) in [
+        ("request_headers_to_add_when_not_enforced", "host"),
+        ("request_headers_to_add_when_not_enforced", ":path"),
+        ("request_headers_to_add_when_not_enforced", "content-length"),
+        ("response_headers_to_add", "transfer-encoding"),
+    ] {
+        let header = object([("header", object([("key", text(name)), ("value", text("1"))]))]);
+        assert_eq!(paths(&config(vec![(key, list([header]))])), [format!("{key}[0].header.key")], "{name}");
+    }
     let factory = build("limit", &config(vec![])).ok().unwrap();
     assert_eq!(factory.route_config(KIND, &config(vec![])).err().unwrap()[0].path, "token_bucket");
     assert!(factory.route_config("other", &config(vec![])).is_err());
