@@ -302,6 +302,8 @@ pub struct ConnectionRate {
     pub share_key: String,
     /// Where it only tells: the name of its filter.
     pub shadow: Option<String>,
+    /// Otherwise its counters are there alone.
+    pub enabled: bool,
 }
 
 /// The most connections that a chain holds, over all workers.

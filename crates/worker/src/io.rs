@@ -335,6 +335,26 @@ impl Socket {
         }
     }
 
+    /// Done when the peer ended its side, for a socket that nobody reads any more: what waits there is not looked at.
+    pub(crate) async fn left(&self) {
+        let unread = || Err::<(), io::Error>(io::ErrorKind::WouldBlock.into());
+        loop {
+            let ready = match &self.kind {
+                Kind::Tcp(stream) => stream.ready(Interest::READABLE).await,
+                Kind::Unix(stream) => stream.ready(Interest::READABLE).await,
+            };
+            // An error of the watching is as good as one of the socket: the runtime ends.
+            if ready.is_err() || ready.is_ok_and(|ready| ready.is_read_closed()) {
+                return;
+            }
+            // What came makes it readable once, not for ever: what comes behind is waited for.
+            let _ = match &self.kind {
+                Kind::Tcp(stream) => stream.try_io(Interest::READABLE, unread),
+                Kind::Unix(stream) => stream.try_io(Interest::READABLE, unread),
+            };
+        }
+    }
+
     /// See [`Io::is_quiet`]. The system is asked only where it said that there is something.
     #[inline]
     fn is_quiet(&self) -> bool {

@@ -12,6 +12,7 @@ use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{connection_limit as stat, local_rate_limit};
 
 use crate::cluster::{Active, stat_name};
+use crate::io::Socket;
 use crate::worker::Worker;
 
 /// What all workers keep of a limit.
@@ -24,7 +25,7 @@ pub enum Quota {
 /// A limit as one worker sees it.
 pub(crate) enum Limit {
     Held { model: ConnectionLimit, held: Arc<AtomicU64>, stats: Rc<Block> },
-    Rate { bucket: Arc<Bucket>, stats: Rc<Block>, shadow: Option<String> },
+    Rate { bucket: Arc<Bucket>, stats: Rc<Block>, shadow: Option<String>, enabled: bool },
 }
 
 /// A connection's share in its chain's limits.
@@ -55,7 +56,7 @@ fn bucket(rate: &ConnectionRate) -> Arc<Bucket> {
 
 fn shared(rate: &ConnectionRate) -> Arc<Bucket> {
     // Who counts under which name is no matter of the bucket.
-    let key = ConnectionRate { stat_prefix: String::new(), shadow: None, ..rate.clone() };
+    let key = ConnectionRate { stat_prefix: String::new(), shadow: None, enabled: true, ..rate.clone() };
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     shared.retain(|(_, bucket)| bucket.strong_count() > 0);
     let known = shared.iter().find(|(known, _)| *known == key).and_then(|(_, bucket)| bucket.upgrade());
@@ -76,7 +77,8 @@ impl Limit {
             }
             (ChainLimit::Rate(model), Quota::Rate(bucket)) => {
                 let stats = worker.stats.block(&local_rate_limit::SET, &stat_name(&model.stat_prefix));
-                Some(Limit::Rate { bucket: bucket.clone(), stats, shadow: model.shadow.clone() })
+                let (shadow, enabled) = (model.shadow.clone(), model.enabled);
+                Some(Limit::Rate { bucket: bucket.clone(), stats, shadow, enabled })
             }
             _ => None,
         }
@@ -108,12 +110,13 @@ impl Excess {
 /// A share for a new connection.
 ///
 /// # Errors
-/// It is one too many, which it may learn after a delay.
-pub(crate) async fn admit(limits: &[Limit], now: Moment) -> Result<Share, Excess> {
+/// It is one too many, which it may learn after a delay, unless it leaves before.
+pub(crate) async fn admit(limits: &[Limit], now: Moment, socket: &Socket) -> Result<Share, Excess> {
     let mut share = Share::default();
     for limit in limits {
         match limit {
-            Limit::Rate { bucket, stats, shadow } => {
+            Limit::Rate { enabled: false, .. } => {}
+            Limit::Rate { bucket, stats, shadow, .. } => {
                 if bucket.take(now, 1.0) {
                     continue;
                 }
@@ -136,9 +139,12 @@ pub(crate) async fn admit(limits: &[Limit], now: Moment) -> Result<Share, Excess
                     }
                     (Err(_), None) => {
                         stats.inc(stat::LIMITED_CONNECTIONS);
+                        // It is there until it is closed, and counts for as long.
+                        held.fetch_add(1, Relaxed);
+                        share.held.push((held.clone(), active));
                         if let Some(delay) = model.delay {
                             // Whoever comes again at once is not to have it at once.
-                            tokio::time::sleep(delay).await;
+                            let _ = tokio::time::timeout(delay, socket.left()).await;
                         }
                         return Err(Excess::Held);
                     }
@@ -185,6 +191,7 @@ mod tests {
             fill_interval: Duration::from_secs(1),
             share_key: key.into(),
             shadow: None,
+            enabled: true,
         };
         let one = shared(&rate("a", 3));
         let renamed = ConnectionRate { stat_prefix: "other".into(), shadow: Some("s".into()), ..rate("a", 3) };

@@ -119,7 +119,7 @@ impl Listener {
         let share = match chain.limits.as_slice() {
             [] => None,
             // Boxed: few chains have limits.
-            limits => match Box::pin(limit::admit(limits, worker.clock.now())).await {
+            limits => match Box::pin(limit::admit(limits, worker.clock.now(), &newcomer.socket)).await {
                 Err(excess) => {
                     let id = worker.next_connection_id();
                     return guard::refuse(&worker, &chain, &newcomer.refused(id), excess);

@@ -157,14 +157,14 @@ fn limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionLimit> {
     if most.is_none() {
         cx.missing(at, "the filter has no limit", "`max_connections` of at least 1");
     }
+    // One that is off counts connections.
     let enabled = is_enabled(at);
-    let limit = ConnectionLimit {
+    Some(ConnectionLimit {
         stat_prefix: at.str("stat_prefix").to_owned(),
-        most: most?,
+        most: most.map(|most| if enabled { most } else { u64::MAX })?,
         delay: at.duration("delay").filter(|delay| !delay.is_zero()),
         shadow: None,
-    };
-    enabled.then_some(limit)
+    })
 }
 
 fn rate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionRate> {
@@ -182,8 +182,8 @@ fn rate(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionRate> {
         cx.error(&bucket, "fill_interval", "invalid-value", text);
         return None;
     }
-    let rate = ConnectionRate { stat_prefix, max_tokens, tokens_per_fill, fill_interval, share_key, shadow: None };
-    enabled.then_some(rate)
+    let shadow = None;
+    Some(ConnectionRate { stat_prefix, max_tokens, tokens_per_fill, fill_interval, share_key, shadow, enabled })
 }
 
 /// `runtime_enabled`.
