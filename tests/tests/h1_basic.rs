@@ -356,6 +356,20 @@ fn limits_of_request_heads_did_not_hold_for_trailers() {
 }
 
 #[test]
+fn the_head_of_an_answer_may_have_80_kib_over_http_1() {
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let length: usize = request.target[1..].parse().unwrap();
+            connection
+                .write(format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx: {}\r\n\r\n", "a".repeat(length)).as_bytes());
+        }
+    });
+    let site = limited(origin, json!({}), json!({}));
+    assert_eq!(site.get("/79000", "").status, 200);
+    assert_eq!(site.get("/82000", "").status, 502);
+}
+
+#[test]
 fn limits_of_answers_heads_did_not_hold_for_trailers() {
     for (limit, trailers) in [
         (json!({"max_headers_count": 5}), "t: v\r\n".repeat(6)),

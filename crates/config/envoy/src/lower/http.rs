@@ -34,7 +34,7 @@ const SERVER_NAME: &str = "envoy";
 /// `max_headers_count` where it is absent, on both sides.
 pub(super) const MAX_HEADERS: u32 = 100;
 
-/// Kibibytes of `max_request_headers_kb` and `max_response_headers_kb` where they are absent.
+/// Kibibytes of `max_request_headers_kb` where it is absent, and of `max_response_headers_kb` over HTTP/2.
 pub(super) const MAX_HEAD_KIB: u32 = 60;
 
 pub(super) fn connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<HttpConnection> {

@@ -21,6 +21,9 @@ const COMMON: &str = "common_http_protocol_options";
 
 const MAX_HEAD: &str = "max_response_headers_kb";
 
+/// What it is where it is absent, and the cluster may speak HTTP/1.
+const MAX_HTTP1_HEAD_KIB: u32 = 80;
+
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// Names that TLS takes from requests (`UpstreamHttpProtocolOptions`), with the message that asks for it.
@@ -43,7 +46,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         max_connection_duration: None,
         max_stream_duration: None,
         max_response_headers: MAX_HEADERS,
-        max_response_head_bytes: MAX_HEAD_KIB << 10,
+        max_response_head_bytes: 0,
         enable_trailers: false,
         names: NameForm::default(),
         absolute_targets: false,
@@ -106,6 +109,10 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
     if options.bridge.is_some() {
         // What the cluster says of HTTP is about nothing here.
         options.protocol = UpstreamProtocol::Http1;
+    }
+    if options.max_response_head_bytes == 0 {
+        let kib = if options.protocol == UpstreamProtocol::Http2 { MAX_HEAD_KIB } else { MAX_HTTP1_HEAD_KIB };
+        options.max_response_head_bytes = kib << 10;
     }
     let bind = at.message("upstream_bind_config").map(|own| bind::binding(cx, &own));
     if let Some(bind) = bind.or_else(|| cx.bind.clone()) {
