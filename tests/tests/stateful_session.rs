@@ -240,3 +240,32 @@ fn a_host_that_is_there_and_may_not_be_used_is_answered_with_503() {
         assert_eq!(get(&proxy, "/", &format!("x-sess: {value}\r\n")).status, status);
     }
 }
+
+#[test]
+fn a_host_that_drains_is_no_unhealthy_one() {
+    let origin = Origin::echo("a");
+    let address = origin.address;
+    let shown = STANDARD.encode(address.to_string());
+    for (status, allowed, want) in
+        [("DRAINING", "UNHEALTHY", 503), ("DRAINING", "DRAINING", 200), ("UNHEALTHY", "TIMEOUT", 503)]
+    {
+        let endpoints = json!([{"lb_endpoints": [{
+            "health_status": status,
+            "endpoint": {"address": socket_address(&address.ip().to_string(), address.port())},
+        }]}]);
+        let common = json!({
+            "healthy_panic_threshold": {"value": 0}, "override_host_status": {"statuses": [allowed]},
+        });
+        let state = json!({"name": "x-sess"});
+        let filter = session("header", "HeaderBasedSessionState", state, json!({"strict": true}));
+        let config = Config::routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]))
+            .overlay_filter("http", json!({"http_filters": [filter, router()]}))
+            .cluster_with(
+                "origin",
+                &[],
+                json!({"load_assignment": {"endpoints": endpoints}, "common_lb_config": common}),
+            );
+        let proxy = Proxy::start(&config);
+        assert_eq!(get(&proxy, "/", &format!("x-sess: {shown}\r\n")).status, want, "{status} where {allowed} may be");
+    }
+}

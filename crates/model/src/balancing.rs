@@ -86,11 +86,13 @@ pub struct HostStatuses {
     pub healthy: bool,
     pub degraded: bool,
     pub unhealthy: bool,
+    pub draining: bool,
+    pub timed_out: bool,
 }
 
 impl Default for HostStatuses {
     fn default() -> Self {
-        HostStatuses { healthy: true, degraded: true, unhealthy: false }
+        HostStatuses { healthy: true, degraded: true, unhealthy: false, draining: false, timed_out: false }
     }
 }
 

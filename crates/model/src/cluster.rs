@@ -203,6 +203,8 @@ pub struct Endpoint {
     pub priority: u32,
     /// As the configuration says it, before any check of our own.
     pub health: EndpointHealth,
+    /// Why it is unhealthy, where the configuration says that.
+    pub leaving: Option<Leaving>,
     /// `None` when it says nothing.
     pub check: Option<Box<EndpointCheck>>,
     /// `None` when nothing is said about where it stands.
@@ -244,6 +246,13 @@ pub enum EndpointHealth {
     Degraded,
     /// Also draining and timed out: gets no traffic.
     Unhealthy,
+}
+
+/// What takes an endpoint out of service besides its health.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Leaving {
+    Draining,
+    TimedOut,
 }
 
 /// Limits per cluster and priority, over all workers.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use postrider_model::{
-    Address, Balancing, Endpoint, EndpointHealth, HashPolicy, HealthRules, Labels, LoadBalancing, NamedHosts,
+    Address, Balancing, Endpoint, EndpointHealth, HashPolicy, HealthRules, Labels, Leaving, LoadBalancing, NamedHosts,
 };
 
 use crate::hashing::TableSizes;
@@ -338,10 +338,12 @@ impl<C> Cluster<C> {
     /// The host with this address, of whatever priority, if it is in a state in which it may be chosen by it.
     pub fn at(&self, address: &Address) -> Option<Rc<Host<C>>> {
         let allowed = self.balancing.by_address;
-        let may = |host: &Host<C>| match host.standing() {
-            EndpointHealth::Healthy => allowed.healthy,
-            EndpointHealth::Degraded => allowed.degraded,
-            EndpointHealth::Unhealthy => allowed.unhealthy,
+        let may = |host: &Host<C>| match (host.standing(), host.leaving()) {
+            (EndpointHealth::Healthy, _) => allowed.healthy,
+            (EndpointHealth::Degraded, _) => allowed.degraded,
+            (EndpointHealth::Unhealthy, None) => allowed.unhealthy,
+            (EndpointHealth::Unhealthy, Some(Leaving::Draining)) => allowed.draining,
+            (EndpointHealth::Unhealthy, Some(Leaving::TimedOut)) => allowed.timed_out,
         };
         let hosts = self.hosts.borrow();
         hosts.all.iter().find(|host| host.endpoint.address == *address).filter(|host| may(host)).cloned()
@@ -426,6 +428,30 @@ mod tests {
         assert!((0..9).all(|_| port(&cluster.pick(&random).unwrap()) == 2));
         cluster.update(&Endpoints::default(), &random);
         assert!(cluster.pick(&random).is_none());
+    }
+
+    #[test]
+    fn a_host_is_chosen_by_its_address_only_in_the_states_that_are_named() {
+        let random = Random::new(1);
+        let is =
+            |port, leaving| Arc::new(Endpoint { leaving, ..(*endpoint(port, 0, EndpointHealth::Unhealthy)).clone() });
+        let endpoints = Endpoints(vec![is(1, None), is(2, Some(Leaving::Draining)), is(3, Some(Leaving::TimedOut))]);
+        let none = postrider_model::HostStatuses { healthy: false, degraded: false, ..Default::default() };
+        for (by_address, want) in [
+            (postrider_model::HostStatuses { unhealthy: true, ..none }, 1),
+            (postrider_model::HostStatuses { draining: true, ..none }, 2),
+            (postrider_model::HostStatuses { timed_out: true, ..none }, 3),
+        ] {
+            let balancing = Balancing { by_address, ..Balancing::default() };
+            let cluster = Cluster::<u32>::new(balancing, HealthRules::default(), &endpoints, &random);
+            let at = |port| cluster.at(&Address::Tcp(([127, 0, 0, 1], port).into()));
+            let found: Vec<u16> = (1..=3).filter(|port| at(*port).is_some()).collect();
+            assert_eq!(found, [want]);
+            // What fails besides is unhealthy, whatever else it is.
+            let draining = cluster.find(&Address::Tcp(([127, 0, 0, 1], 2).into())).unwrap();
+            draining.ejected.set(true);
+            assert_eq!(at(2).is_some(), by_address.unhealthy);
+        }
     }
 
     fn checked(drops_removed: bool) -> HealthRules {

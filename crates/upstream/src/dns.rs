@@ -153,6 +153,7 @@ fn endpoint(name: &DnsName, address: IpAddr, additional: Vec<IpAddr>) -> Endpoin
         weight: name.weight,
         priority: name.priority,
         health: EndpointHealth::Healthy,
+        leaving: None,
         check: name.check.clone(),
         place: name.place.clone(),
         hash_key: name.hash_key.clone(),

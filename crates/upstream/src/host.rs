@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use postrider_model::{Endpoint, EndpointHealth};
+use postrider_model::{Endpoint, EndpointHealth, Leaving};
 
 use crate::outlier::Monitor;
 use crate::peak::Peak;
@@ -96,6 +96,12 @@ impl<C> Host<C> {
             _ if self.degraded.get() => EndpointHealth::Degraded,
             _ => EndpointHealth::Healthy,
         }
+    }
+
+    /// What else than its health takes it out of service; nothing where checks or outlier detection do.
+    pub fn leaving(&self) -> Option<Leaving> {
+        let fails = self.ejected.get() || self.health.get().failed;
+        self.endpoint.leaving.filter(|_| !fails)
     }
 
     /// Somebody wants to know how long its answers take.

@@ -11,6 +11,7 @@ pub(crate) fn endpoint(port: u16) -> Endpoint {
         weight: 1,
         priority: 0,
         health: EndpointHealth::Healthy,
+        leaving: None,
         check: None,
         place: None,
         hash_key: None,

@@ -36,6 +36,7 @@ fn endpoints(says: Says) -> Endpoints {
             weight: if says.weights { weight } else { 1 },
             priority: 0,
             health: EndpointHealth::Healthy,
+            leaving: None,
             check: None,
             place: says.localities.then(|| Arc::new(place)),
             hash_key: says.keys.then(|| format!("key-{index}")),

@@ -113,6 +113,7 @@ fn endpoint(address: SocketAddr) -> Arc<Endpoint> {
         weight: 1,
         priority: 0,
         health: EndpointHealth::Healthy,
+        leaving: None,
         check: None,
         place: None,
         hash_key: None,

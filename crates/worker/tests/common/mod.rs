@@ -230,6 +230,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
         weight: 1,
         priority: 0,
         health: EndpointHealth::Healthy,
+        leaving: None,
         check: None,
         place: None,
         hash_key: None,

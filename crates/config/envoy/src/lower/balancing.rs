@@ -72,9 +72,15 @@ fn common(cx: &mut Lowering<'_>, at: &Reader<'_>, balancing: &mut Balancing) {
     }
     if let Some(statuses) = at.message("override_host_status") {
         let names: Vec<i32> = statuses.enum_numbers("statuses").iter().map(|status| status.value).collect();
-        // Of `core.v3.HealthStatus`: unknown and healthy; unhealthy, draining and timed out; degraded.
+        // Of `core.v3.HealthStatus`: unknown is healthy.
         let has = |numbers: &[i32]| numbers.iter().any(|number| names.contains(number));
-        balancing.by_address = HostStatuses { healthy: has(&[0, 1]), degraded: has(&[5]), unhealthy: has(&[2, 3, 4]) };
+        balancing.by_address = HostStatuses {
+            healthy: has(&[0, 1]),
+            unhealthy: has(&[2]),
+            draining: has(&[3]),
+            timed_out: has(&[4]),
+            degraded: has(&[5]),
+        };
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postrider_config_core::{Severity, Span};
 use postrider_model::{
-    Address, Balancing, Endpoint, EndpointCheck, EndpointHealth, LoadBalancing, Locality, Metadata, Value,
+    Address, Balancing, Endpoint, EndpointCheck, EndpointHealth, Leaving, LoadBalancing, Locality, Metadata, Value,
 };
 
 use super::address::{self, Place};
@@ -24,6 +24,7 @@ pub(super) struct Entry<'m> {
     pub weight: u32,
     pub priority: u32,
     pub health: EndpointHealth,
+    pub leaving: Option<Leaving>,
     pub check: Option<Box<EndpointCheck>>,
     pub locality: Option<Arc<Locality>>,
     pub hash_key: Option<String>,
@@ -68,6 +69,7 @@ pub(super) fn fixed(cx: &mut Lowering<'_>, cluster: &Reader<'_>) -> Option<Vec<E
             weight: entry.weight,
             priority: entry.priority,
             health: entry.health,
+            leaving: entry.leaving,
             check: entry.check,
             place: entry.locality,
             hash_key: entry.hash_key,
@@ -165,10 +167,12 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
         Some(Value::String(key)) if !key.is_empty() => Some(key.clone()),
         _ => None,
     };
-    let health = match at.enum_name("health_status").as_str() {
-        "UNHEALTHY" | "DRAINING" | "TIMEOUT" => EndpointHealth::Unhealthy,
-        "DEGRADED" => EndpointHealth::Degraded,
-        _ => EndpointHealth::Healthy,
+    let (health, leaving) = match at.enum_name("health_status").as_str() {
+        "UNHEALTHY" => (EndpointHealth::Unhealthy, None),
+        "DRAINING" => (EndpointHealth::Unhealthy, Some(Leaving::Draining)),
+        "TIMEOUT" => (EndpointHealth::Unhealthy, Some(Leaving::TimedOut)),
+        "DEGRADED" => (EndpointHealth::Degraded, None),
+        _ => (EndpointHealth::Healthy, None),
     };
     let weight = at.u32_wrapper(WEIGHT).unwrap_or(1);
     let Some(endpoint) = at.message("endpoint") else {
@@ -199,7 +203,20 @@ fn entry<'m>(cx: &mut Lowering<'_>, at: Reader<'m>, priority: u32) -> Option<Ent
     }
     let check = check.map(Box::new);
     let metadata = (!metadata.is_empty()).then(|| Arc::new(metadata));
-    Some(Entry { place, additional, hostname, weight, priority, health, check, locality: None, hash_key, metadata, at })
+    Some(Entry {
+        place,
+        additional,
+        hostname,
+        weight,
+        priority,
+        health,
+        leaving,
+        check,
+        locality: None,
+        hash_key,
+        metadata,
+        at,
+    })
 }
 
 /// The place of an endpoint.

@@ -357,6 +357,7 @@ impl Surroundings for Around {
             weight: 1,
             priority: 0,
             health: EndpointHealth::Healthy,
+            leaving: None,
             check: None,
             place: Some(Arc::new(place)),
             hash_key: None,
