@@ -9,8 +9,10 @@ use postrider_tests::h2_client::H2Client;
 use postrider_tests::h2_frames::{Frames, Next, PING};
 use postrider_tests::kit::config::{file_access_log, upstream_http_options};
 use postrider_tests::kit::{Config, DEADLINE, Origin, OriginConnection, Proxy, RawClient, TempDir, net, wait_until};
+use postrider_tests::postrider_only;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 const CONNECT: &str = "CONNECT a.test:443 HTTP/1.1\r\nhost: a.test:443\r\n\r\n";
 
@@ -447,6 +449,47 @@ fn each_request_for_a_tunnel_has_an_id_where_that_is_wanted() {
         let logged = || std::fs::read_to_string(&path).unwrap_or_default();
         wait_until("the log", || logged().trim_end() == id);
     }
+}
+
+#[test]
+fn a_tunnel_may_take_longer_to_open_than_a_connection() {
+    let origin = Origin::start(|connection| {
+        if connection.request_head().is_some() {
+            std::thread::sleep(Duration::from_millis(600));
+            connection.write(b"HTTP/1.1 200 OK\r\n\r\nhello");
+            connection.read_to_end();
+        }
+    });
+    for use_post in [false, true] {
+        let fields = json!({"tunneling_config": {"use_post": use_post}});
+        let proxy = Proxy::start(&tunneling(origin.address, fields, json!({"connect_timeout": "0.2s"})));
+        let mut client = RawClient::connect(proxy.address("tcp"));
+        assert_eq!(client.read_exact(5).unwrap(), b"hello", "POST: {use_post}");
+        assert_eq!(proxy.stats().value("cluster.far.upstream_cx_connect_timeout"), 0);
+    }
+}
+
+#[test]
+fn a_client_is_not_held_by_a_proxy_that_never_answers() {
+    // Envoy waits however long nothing moves, and whether or not the client is there.
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::start(|connection| {
+        connection.request_head();
+        connection.read_to_end();
+    });
+    for limit in ["idle_timeout", "max_downstream_connection_duration"] {
+        let proxy = Proxy::start(&tunneling(origin.address, json!({limit: "0.3s"}), json!({})));
+        assert!(RawClient::connect(proxy.address("tcp")).closed(), "{limit}");
+        assert_eq!(proxy.stats().value(&format!("tcp.ingress_tcp.{limit}")), 1);
+        origin.wait_open_at_most(0);
+    }
+    let proxy = Proxy::start(&tunneling(origin.address, json!({}), json!({})));
+    let client = RawClient::connect(proxy.address("tcp"));
+    wait_until("the proxy is asked", || origin.open_connections() == 1);
+    client.reset();
+    origin.wait_open_at_most(0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Connections carried without being read: one task moves bytes between a client and an endpoint.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -72,6 +73,8 @@ enum Unreached {
     NoConnection(NoConnection),
     /// The proxy on the way opens no tunnel: why, as logs show it.
     NoTunnel(String),
+    /// The session did not last until it said whether it does.
+    Over(Over),
 }
 
 /// Why a session is over.
@@ -307,6 +310,25 @@ impl Session {
         .await
     }
 
+    /// Waits for `step`, unless the session is over before. What the client says meanwhile stays in its socket.
+    async fn meanwhile<T>(&mut self, tcp: &Tcp, step: impl Future<Output = T>) -> Result<T, Over> {
+        let mut step = pin!(step);
+        let mut resets = None;
+        self.last_activity = self.worker.clock.now();
+        self.arm();
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(done) = step.as_mut().poll(cx) {
+                return Poll::Ready(Ok(done));
+            }
+            if self.client.poll_reset(&mut resets, cx).is_ready() {
+                return Poll::Ready(Err(Over::ClientReset));
+            }
+            self.deadline.watch(cx.waker());
+            self.check_time(tcp).map(Err)
+        })
+        .await
+    }
+
     /// Connects to an endpoint of the cluster that the configuration names, as often as it allows.
     async fn connect(&mut self, tcp: &Tcp) -> Option<(Rc<Cluster>, Box<Upstream>)> {
         let drawn = draw(&tcp.model.clusters, self.worker.random.next())?;
@@ -345,10 +367,13 @@ impl Session {
             self.info.upstream_attempts += 1;
             self.info.upstream_remote = Some(host.endpoint.address.to_string().into());
             let asked = self.worker.clock.now();
-            let reached = self.reach(tunneling, &cluster, &host).await;
+            let reached = self.reach(tcp, tunneling, &cluster, &host).await;
             self.info.upstream_wait = Some(self.worker.clock.now().saturating_duration_since(asked));
             let untried = |failure: &Unreached| {
-                matches!(failure, Unreached::NoConnection(NoConnection::Overflow | NoConnection::NoPool))
+                matches!(
+                    failure,
+                    Unreached::NoConnection(NoConnection::Overflow | NoConnection::NoPool) | Unreached::Over(_)
+                )
             };
             if host.monitor.is_some() && !reached.as_ref().is_err_and(untried) {
                 let outcome = if reached.is_ok() { Outcome::ConnectedFinally } else { Outcome::Failed };
@@ -363,6 +388,10 @@ impl Session {
                     stats.inc(cluster_stat::UPSTREAM_RQ_TOTAL);
                     stats.gauge_inc(cluster_stat::UPSTREAM_RQ_ACTIVE);
                     return Some((cluster.clone(), upstream));
+                }
+                Err(Unreached::Over(over)) => {
+                    self.note_end(tcp, &over);
+                    return None;
                 }
                 Err(Unreached::NoTunnel(cause)) => self.info.upstream_failure = Some(cause.replace(' ', "_").into()),
                 Err(Unreached::NoConnection(failure)) => match failure {
@@ -417,13 +446,14 @@ impl Session {
     /// A connection to `host`, or, where that is a proxy, to what it connects to.
     async fn reach(
         &mut self,
+        tcp: &Tcp,
         tunneling: Option<&Tunneling>,
         cluster: &Rc<Cluster>,
         host: &Rc<Host>,
     ) -> Result<Box<Upstream>, Unreached> {
         let party = cluster.party_with(host, None, || self.caller(), self.info.upstream_objects.as_deref());
         let party = party.as_deref();
-        let worker = &self.worker;
+        let worker = &self.worker.clone();
         let connect = async |protocol| {
             let connected = cluster.connect(worker, host, Priority::Default, protocol, party).await;
             connected.inspect_err(|failure| {
@@ -433,20 +463,27 @@ impl Session {
             })
         };
         let Some(tunneling) = tunneling else { return Ok(connect(None).await?) };
-        let mut head = tunnel::request(tunneling, &mut self.info, &self.worker).map_err(Unreached::NoTunnel)?;
+        let mut head = tunnel::request(tunneling, &mut self.info, worker).map_err(Unreached::NoTunnel)?;
         let protocol = cluster.protocol_for(Version::Http11);
         let pooled = match protocol {
             // It would be an idle connection, which a tunnel uses up.
             UpstreamProtocol::Http1 => None,
-            _ => cluster.checkout(host, self.worker.clock.now(), protocol, party),
+            _ => cluster.checkout(host, worker.clock.now(), protocol, party),
         };
         let mut upstream = match pooled {
             Some(upstream) => upstream,
             None => connect(Some(protocol)).await?,
         };
-        let opening = tunnel::open(&mut head, &mut upstream, cluster, &self.worker);
-        let opened = tokio::time::timeout(cluster.plan.model.connect_timeout, opening).await;
-        let opened = opened.unwrap_or(Err(NoTunnel::Timeout));
+        // The proxy has a connection of its own to make first: how long that takes is for the session's limits.
+        let opening = tunnel::open(&mut head, &mut upstream, cluster, worker);
+        let opened = match self.meanwhile(tcp, opening).await {
+            Ok(opened) => opened,
+            Err(over) => {
+                drop(upstream);
+                cluster.gone();
+                return Err(Unreached::Over(over));
+            }
+        };
         if tunneling.keeps_headers
             && let Ok(Opened { answer, .. }) | Err(NoTunnel::Answered(answer)) = &opened
         {
@@ -462,7 +499,6 @@ impl Session {
                 drop(upstream);
                 cluster.gone();
                 Err(match failure {
-                    NoTunnel::Timeout => NoConnection::Timeout.into(),
                     NoTunnel::Answered(answer) => Unreached::NoTunnel(format!("tunnel_response:{}", answer.status())),
                     NoTunnel::Failed(cause) => Unreached::NoTunnel(cause),
                 })

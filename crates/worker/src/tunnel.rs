@@ -79,7 +79,6 @@ pub(crate) struct Opened {
 
 /// Why there is no tunnel.
 pub(crate) enum NoTunnel {
-    Timeout,
     /// The proxy does not agree.
     Answered(Box<ResponseHead>),
     /// It broke the connection, or is no proxy: why, as logs show it.
