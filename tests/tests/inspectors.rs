@@ -1,7 +1,7 @@
-//! What the inspectors of a listener count. The same holds of Envoy.
+//! What the inspectors of a listener count, and what is known of TLS that is passed on. The same holds of Envoy.
 
-use postrider_tests::kit::config::extension;
-use postrider_tests::kit::{Config, Origin, Proxy, wait_until};
+use postrider_tests::kit::config::{extension, file_access_log, tcp_filter};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::tls::tls_inspector;
 use serde_json::{Value, json};
 
@@ -104,4 +104,92 @@ fn the_size_of_a_greeting_is_recorded() {
     // Envoy shows it after a while, and reckons it from a bucket.
     wait_until("the size is shown", || sum() > 0.0);
     assert!((sum() - bytes.len() as f64).abs() <= 5.0, "{} of {}", sum(), bytes.len());
+}
+
+/// A listener that looks at TLS and passes it on, with a line of the TCP proxy's log and the listener's own.
+fn passing(filters: &[Value], mut proxy_to: Value, directory: &TempDir) -> Config {
+    let line = "%REQUESTED_SERVER_NAME% %TLS_JA3_FINGERPRINT% %TLS_JA4_FINGERPRINT% %DOWNSTREAM_TLS_VERSION%\n";
+    let log = |name: &str| {
+        let format = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+        json!([file_access_log(&directory.path().join(name), format)])
+    };
+    proxy_to["stat_prefix"] = json!("x");
+    proxy_to["access_log"] = log("proxy");
+    let takes = json!({"enable_ja3_fingerprinting": true, "enable_ja4_fingerprinting": true});
+    let inspector =
+        extension("envoy.filters.listener.tls_inspector", "filters.listener.tls_inspector.v3.TlsInspector", takes);
+    let filters = [filters, &[tcp_filter(proxy_to)]].concat();
+    Config::new().listener(
+        "tcp",
+        json!({
+            "listener_filters": [inspector], "filter_chains": [{"filters": filters}], "access_log": log("listener"),
+        }),
+    )
+}
+
+#[test]
+fn the_name_that_passed_tls_asks_for_is_known_to_logs() {
+    let origin = Origin::tcp_echo("");
+    let directory = TempDir::new();
+    let config = passing(&[], json!({"cluster": "origin"}), &directory).cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    let said = hello(Some("www.a.test"), None);
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send(&said[..]);
+    assert!(client.read_exact(said.len()).unwrap() == said);
+    client.half_close();
+    assert!(client.closed());
+    for name in ["proxy", "listener"] {
+        let read = || std::fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+        wait_until("a line of the log", || read().ends_with('\n'));
+        let line = read();
+        let parts: Vec<&str> = line.split_whitespace().collect();
+        let [server_name, ja3, ja4, version] = parts[..] else { panic!("{line}") };
+        assert_eq!((server_name, version), ("www.a.test", "-"), "{name}");
+        assert!(ja3.len() == 32 && ja4.starts_with('t'), "{name}: {line}");
+    }
+}
+
+#[test]
+fn passed_tls_is_tunneled_to_the_name_that_it_asks_for() {
+    let origin = Origin::start(|connection| {
+        if connection.request_head().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\n\r\nhi");
+            connection.read_to_end();
+        }
+    });
+    let directory = TempDir::new();
+    let tunnel = json!({
+        "hostname": "%REQUESTED_SERVER_NAME%:443",
+        "headers_to_add": [{"header": {"key": "x-name", "value": "%REQUESTED_SERVER_NAME%"}}],
+    });
+    let proxy_to = json!({"cluster": "origin", "tunneling_config": tunnel});
+    let proxy = Proxy::start(&passing(&[], proxy_to, &directory).cluster("origin", &[origin.address]));
+    for (asked, target, told) in [(Some("www.a.test"), "www.a.test:443", "www.a.test"), (None, "-:443", "")] {
+        let mut client = RawClient::connect(proxy.address("tcp"));
+        client.send(&hello(asked, None)[..]);
+        assert_eq!(client.read_exact(2).unwrap(), b"hi");
+        let request = origin.requests().pop().expect("a request");
+        assert_eq!((request.target.as_str(), request.header("x-name")), (target, told));
+    }
+}
+
+#[test]
+fn passed_tls_may_choose_its_cluster_by_a_format() {
+    let origins = [Origin::tcp_echo("I am a"), Origin::tcp_echo("I am b")];
+    let directory = TempDir::new();
+    let format = json!({"text_format_source": {"inline_string": "%REQUESTED_SERVER_NAME%"}});
+    let objects = json!([{"object_key": "envoy.tcp_proxy.cluster", "format_string": format}]);
+    let state = extension(
+        "envoy.filters.network.set_filter_state",
+        "filters.network.set_filter_state.v3.Config",
+        json!({"on_new_connection": objects}),
+    );
+    let config = passing(&[state], json!({"cluster": "a.test"}), &directory)
+        .cluster("a.test", &[origins[0].address])
+        .cluster("b.test", &[origins[1].address]);
+    let proxy = Proxy::start(&config);
+    let mut client = RawClient::connect(proxy.address("tcp"));
+    client.send(&hello(Some("b.test"), None)[..]);
+    assert_eq!(client.read_exact(6).unwrap(), b"I am b");
 }

@@ -102,7 +102,7 @@ impl Context<'_> {
             info: self.info,
             route: self.route,
             weighted: self.weighted,
-            server_name: self.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
+            server_name: self.info.requested_server_name(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use postrider_filter_api::Noted;
+use postrider_filter_api::{Hello, Noted};
 use postrider_model::Inspection;
 use postrider_tls::{ClientHello, MAX_HELLO, TOO_LARGE, inspect};
 
@@ -31,6 +31,15 @@ pub struct Greeting {
     pub protocols: Vec<Vec<u8>>,
     pub ja3: Option<String>,
     pub ja4: Option<String>,
+}
+
+impl Greeting {
+    /// What formats are told of it; nothing of a connection without TLS.
+    pub(crate) fn hello(&self) -> Option<Rc<Hello>> {
+        let Greeting { server_name, ja3, ja4, .. } = self;
+        let is_known = server_name.is_some() || ja3.is_some() || ja4.is_some();
+        is_known.then(|| Rc::new(Hello { server_name: server_name.clone(), ja3: ja3.clone(), ja4: ja4.clone() }))
+    }
 }
 
 /// Reads until enough is known. What was read is in `ahead`, for whoever serves the connection.

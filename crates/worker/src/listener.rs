@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::{Moment, NewcomerFilter, Noted, TlsSession};
+use postrider_filter_api::{Hello, Moment, NewcomerFilter, Noted, TlsSession};
 use postrider_model::Address;
 use postrider_sys::Bound;
 use postrider_telemetry::Block;
@@ -75,6 +75,8 @@ pub(crate) struct Arrival {
     pub(crate) direct_remote: Option<SocketAddr>,
     /// What was agreed on; `None` for a plain connection.
     pub(crate) tls: Option<Rc<TlsSession>>,
+    /// How TLS began that is passed on.
+    pub(crate) hello: Option<Rc<Hello>>,
     pub(crate) id: u64,
     /// `None` for a stream of a connection that is counted itself.
     pub(crate) counted: Option<Counted>,

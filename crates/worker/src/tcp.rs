@@ -170,6 +170,7 @@ pub(crate) fn info_of(worker: &Worker, chain: &Chain, arrival: &Arrival) -> Stre
     info.filter_chain.clone_from(&chain.name);
     chain.surround(&mut info);
     info.tls.clone_from(&arrival.tls);
+    info.hello.clone_from(&arrival.hello);
     info
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn request(tunneling: &Tunneling, info: &mut StreamInfo, worker: &Wor
             now: worker.clock.wall_now(),
             upstream: OfUpstream::default(),
         };
-        context.write(&tunneling.hostname, Absent::Empty, &mut host);
+        context.write(&tunneling.hostname, Absent::Dash, &mut host);
         evaluate_edits(&tunneling.headers, &context)
     };
     let text = || String::from_utf8_lossy(&host).into_owned();

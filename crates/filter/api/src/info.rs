@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_model::{Endpoint, Metadata, MetadataKey, Packed, Tlv, Value};
 
-use crate::{Lasting, Meters, Moment, RouteFacts, Surroundings, TlsSession, UpstreamObjects};
+use crate::{Hello, Lasting, Meters, Moment, RouteFacts, Surroundings, TlsSession, UpstreamObjects};
 
 /// Facts about one stream, for filters, formats and logs.
 #[derive(Debug, Clone)]
@@ -41,6 +41,8 @@ pub struct StreamInfo {
     pub downstream_local: Option<SocketAddr>,
     /// What the client and we agreed on; `None` for a plain connection.
     pub tls: Option<Rc<TlsSession>>,
+    /// How TLS began that is not ended here, or that nobody agreed on.
+    pub hello: Option<Rc<Hello>>,
     /// The connection's other end as a PROXY protocol says it; the peer itself without one.
     pub downstream_connection_remote: Option<SocketAddr>,
     /// The peer itself.
@@ -324,6 +326,14 @@ impl StreamInfo {
         }
     }
 
+    /// The name that the client asked for in TLS, whether that ends here or is passed on.
+    pub fn requested_server_name(&self) -> Option<&str> {
+        match &self.tls {
+            Some(session) => session.server_name.as_deref(),
+            None => self.hello.as_ref()?.server_name.as_deref(),
+        }
+    }
+
     /// Forgets one stream, which was [released](Self::release), and begins another, in place.
     pub fn restart(&mut self, started: Moment, start: SystemTime) {
         self.start = start;
@@ -411,6 +421,7 @@ impl StreamInfo {
             stream_id: 0,
             downstream_local: None,
             tls: None,
+            hello: None,
             downstream_connection_remote: None,
             downstream_direct_remote: None,
             downstream_remote: None,

@@ -92,7 +92,7 @@ pub use sources::{Collecting, Sources};
 pub use state::State;
 pub use state_bytes::StateBytes;
 pub use surroundings::{ClusterFacts, Surroundings};
-pub use tls::{Certificates, Forwarded, TlsSession};
+pub use tls::{Certificates, Forwarded, Hello, TlsSession};
 pub use trace::{CallTrace, OpenSpan, SpanIds, Trace, TraceReason};
 pub use withheld::Withheld;
 

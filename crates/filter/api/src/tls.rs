@@ -36,6 +36,15 @@ pub struct TlsSession {
     pub agreed: Option<Moment>,
 }
 
+/// How a client began its TLS, where somebody looked. All that is known where it is passed on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hello {
+    /// What it asked for, lower case.
+    pub server_name: Option<String>,
+    pub ja3: Option<String>,
+    pub ja4: Option<String>,
+}
+
 /// An element of `x-forwarded-client-cert`, in both of its forms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Forwarded {

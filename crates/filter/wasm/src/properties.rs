@@ -205,7 +205,7 @@ pub(crate) fn facts<'a>(parts: &Parts<'a>) -> Facts<'a> {
         info: parts.info,
         route: parts.route,
         weighted: parts.weighted,
-        server_name: parts.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()).or(parts.server_name),
+        server_name: parts.info.requested_server_name().or(parts.server_name),
     }
 }
 

@@ -14,7 +14,7 @@ fn session(side: Side, info: &StreamInfo) -> Option<&TlsSession> {
 
 /// What was agreed on.
 pub(super) fn part(side: Side, part: TlsPart, info: &StreamInfo) -> Option<&str> {
-    let tls = session(side, info)?;
+    let Some(tls) = session(side, info) else { return passed_on(side, part, info) };
     match part {
         TlsPart::Version => Some(tls.version),
         TlsPart::Cipher => Some(tls.cipher),
@@ -22,6 +22,18 @@ pub(super) fn part(side: Side, part: TlsPart, info: &StreamInfo) -> Option<&str>
         TlsPart::ServerName => tls.server_name.as_deref(),
         TlsPart::Ja3 => tls.ja3.as_deref(),
         TlsPart::Ja4 => tls.ja4.as_deref(),
+    }
+}
+
+/// What was seen of TLS that nobody agreed on here.
+#[cold]
+fn passed_on(side: Side, part: TlsPart, info: &StreamInfo) -> Option<&str> {
+    let hello = info.hello.as_ref().filter(|_| side == Side::Downstream)?;
+    match part {
+        TlsPart::ServerName => hello.server_name.as_deref(),
+        TlsPart::Ja3 => hello.ja3.as_deref(),
+        TlsPart::Ja4 => hello.ja4.as_deref(),
+        TlsPart::Version | TlsPart::Cipher | TlsPart::Group => None,
     }
 }
 

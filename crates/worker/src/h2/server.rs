@@ -70,7 +70,7 @@ struct Shared {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted } = arrival;
+    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted, .. } = arrival;
     let (requests, active) = (Cell::new(0), Cell::new(0));
     let meter = http.meters.then(ConnectionMeter::default);
     let shared = Shared {
@@ -349,8 +349,20 @@ pub(super) async fn answer(job: Job) {
     if head.capacity() <= KEPT_HEAD_BYTES {
         HEAD.set(head);
     }
-    let arrival =
-        Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted: None, record, noted };
+    let arrival = Arrival {
+        io,
+        ahead,
+        local,
+        redirected,
+        remote,
+        direct_remote,
+        tls,
+        hello: None,
+        id,
+        counted: None,
+        record,
+        noted,
+    };
     crate::http::serve(shared.worker.clone(), chain, arrival, number).await;
     shared.active.set(shared.active.get().saturating_sub(1));
 }

@@ -153,7 +153,7 @@ enum Fill {
 pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival, requests: u32) {
     let of_chain = chain.clone();
     let Handler::Http(http) = &of_chain.handler else { return };
-    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted } = arrival;
+    let Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted, .. } = arrival;
     let mut connection = Connection {
         deadline: worker.timers.register(),
         accepted: worker.clock.now(),
@@ -590,7 +590,7 @@ impl Connection {
         let ahead = Input::holding(self.input.bytes().to_vec());
         self.input.release(&self.worker.buffers);
         let Connection { io, local, redirected, remote, direct_remote, tls, id, counted, record, noted, .. } = self;
-        Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted }
+        Arrival { io, ahead, local, redirected, remote, direct_remote, tls, hello: None, id, counted, record, noted }
     }
 
     fn end(mut self, http: &Http) {

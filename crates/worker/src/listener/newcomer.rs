@@ -46,6 +46,7 @@ impl Newcomer {
             remote,
             direct_remote,
             tls: None,
+            hello: None,
             id,
             counted: Some(counted),
             record,

@@ -66,6 +66,7 @@ impl Listener {
                 remote,
                 direct_remote: remote,
                 tls: None,
+                hello: None,
                 id,
                 counted: Some(counted),
                 record,
@@ -115,6 +116,10 @@ impl Listener {
         {
             return other.take_over(worker, newcomer, ahead);
         }
+        let hello = greeting.hello();
+        if let (Some(hello), Some(record)) = (&hello, &newcomer.record) {
+            record.note(|info| info.hello = Some(hello.clone()));
+        }
         let Some(chain) = self.choose(&newcomer, &greeting) else { return };
         let share = match chain.limits.as_slice() {
             [] => None,
@@ -122,7 +127,8 @@ impl Listener {
             limits => match Box::pin(limit::admit(limits, worker.clock.now(), &newcomer.socket)).await {
                 Err(excess) => {
                     let id = worker.next_connection_id();
-                    return guard::refuse(&worker, &chain, &newcomer.refused(id), excess);
+                    let refused = Arrival { hello, ..newcomer.refused(id) };
+                    return guard::refuse(&worker, &chain, &refused, excess);
                 }
                 Ok(share) => Some(share),
             },
@@ -169,7 +175,7 @@ impl Listener {
         let ahead = Input::holding(ahead);
         let counted = Some(counted);
         let mut arrival =
-            Arrival { io, ahead, local, redirected, remote, direct_remote, tls, id, counted, record, noted };
+            Arrival { io, ahead, local, redirected, remote, direct_remote, tls, hello, id, counted, record, noted };
         if !chain.guards.is_empty() {
             let agreed = arrival.tls.as_ref().and_then(|tls| tls.server_name.clone());
             let name = agreed.or(server_name);

@@ -98,7 +98,7 @@ impl<'a> Facts<'a> {
             info: stream.info,
             route: stream.route,
             weighted: stream.weighted,
-            server_name: stream.info.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
+            server_name: stream.info.requested_server_name(),
         }
     }
 

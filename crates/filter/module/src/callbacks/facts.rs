@@ -69,7 +69,7 @@ pub(super) fn of_stream(lend: &dyn Fn(String) -> Buffer, info: &StreamInfo, attr
         16 if !info.details.is_empty() => lent(&info.details),
         24 => address(info.downstream_remote),
         26 => address(info.downstream_local),
-        30 => lent(info.tls.as_deref()?.server_name.as_deref()?),
+        30 => lent(info.requested_server_name()?),
         31 => lent(info.tls.as_deref()?.version),
         32 => first(of_us(CertificatePart::Subject)),
         33 => first(of_peer(CertificatePart::Subject)),

@@ -353,7 +353,7 @@ fn text(told: &Telling, attribute: c_int) -> Option<Buffer> {
         16 => some(&info.details),
         24 => address(info.downstream_remote),
         26 => address(info.downstream_local),
-        30 => some(info.tls.as_deref()?.server_name.as_deref()?),
+        30 => some(info.requested_server_name()?),
         31 => some(info.tls.as_deref()?.version),
         32 => down(OURS, CertificatePart::Subject),
         33 => down(PEER, CertificatePart::Subject),
