@@ -129,3 +129,14 @@ fn requests_find_the_objects_of_their_connection() {
         assert!(line.starts_with(early) && line.contains(" TLS_") && line.ends_with(" 201"), "{line}");
     }
 }
+
+#[test]
+fn weights_decide_whatever_name_was_noted_or_asked_for() {
+    let origins = [Origin::tcp_echo("I am a"), Origin::tcp_echo("I am b")];
+    let state = set_state(json!({"on_new_connection": [object("envoy.tcp_proxy.cluster", "b.test")]}));
+    let weighted = json!({"stat_prefix": "x", "weighted_clusters": {"clusters": [{"name": "a.test", "weight": 1}]}});
+    let chain = json!({"filters": [state, tcp_filter(weighted)]});
+    let proxy = Proxy::start(&named(Config::new().listener("tcp", json!({"filter_chains": [chain]})), &origins));
+    let mut client = postrider_tests::kit::RawClient::connect(proxy.address("tcp"));
+    assert_eq!(client.read_exact(6).unwrap(), b"I am a");
+}

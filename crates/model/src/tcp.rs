@@ -11,6 +11,8 @@ pub struct TcpProxy {
     pub stat_prefix: String,
     /// Never empty; weights are positive. One entry means all connections.
     pub clusters: Vec<TcpCluster>,
+    /// Weights decide alone: what was noted of a connection does not.
+    pub weighted: bool,
     /// A connection on which nothing moves in either direction; `None` is no limit.
     pub idle_timeout: Option<Duration>,
     pub max_connection_duration: Option<Duration>,

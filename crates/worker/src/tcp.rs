@@ -335,7 +335,7 @@ impl Session {
         let drawn = draw(&tcp.model.clusters, self.worker.random.next())?;
         // A guard may know better.
         let name = match object(&self.info, TCP_CLUSTER) {
-            Some(Value::String(name)) => name,
+            Some(Value::String(name)) if !tcp.model.weighted => name,
             _ => &drawn.cluster,
         };
         let Some(cluster) = self.worker.cluster(name) else {

@@ -25,6 +25,7 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
         }
         at.ignore("backoff_options", "there is a single attempt");
     }
+        weighted: at.oneof("cluster_specifier") == Some("weighted_clusters"),
     for field in ["downstream_idle_timeout", "upstream_idle_timeout"] {
         at.ignore(field, "Envoy does nothing with it either: `idle_timeout` is the one");
     }
