@@ -143,6 +143,34 @@ fn a_failed_connect_is_tried_again_up_to_the_limit() {
 }
 
 #[test]
+fn attempts_are_made_all_the_same_with_waits_between() {
+    let origin = Origin::tcp_echo("hi");
+    let waits =
+        json!({"max_connect_attempts": 2, "backoff_options": {"base_interval": "0.02s", "max_interval": "0.03s"}});
+    let config = Config::new()
+        .tcp("tcp", json!({"cluster": "pair"}))
+        .overlay_filter("tcp", waits)
+        .cluster("pair", &[net::refusing_address(), origin.address]);
+    let proxy = Proxy::start(&config);
+    for _ in 0..4 {
+        assert_eq!(client(&proxy).read_exact(2).unwrap(), b"hi");
+    }
+    assert!(proxy.stats().value("cluster.pair.upstream_cx_connect_fail") >= 1);
+}
+
+#[test]
+fn a_client_that_leaves_between_attempts_is_not_tried_for_any_more() {
+    // The wait is drawn between nothing and the base: hardly ever is it over before the client leaves.
+    let waits = json!({"max_connect_attempts": 2, "backoff_options": {"base_interval": "100000s"}});
+    let proxy = Proxy::start(&tcp_to(net::refusing_address(), waits));
+    let leaving = client(&proxy);
+    proxy.wait_stat("cluster.origin.upstream_cx_connect_fail", 1);
+    leaving.reset();
+    proxy.wait_stat(&format!("listener.127.0.0.1_{}.downstream_cx_active", proxy.address("tcp").port()), 0);
+    assert_eq!(proxy.stats().value("cluster.origin.upstream_cx_connect_fail"), 1);
+}
+
+#[test]
 fn without_an_endpoint_the_client_is_closed() {
     let refused = net::refusing_address();
     let proxy = Proxy::start(&tcp_to(refused, json!({"max_connect_attempts": 3})));

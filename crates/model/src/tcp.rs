@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Format, HashSource, HeaderEdits, Labels, LogFormat, MetadataKey, Origin};
+use crate::{AccessLog, BackOff, Format, HashSource, HeaderEdits, Labels, LogFormat, MetadataKey, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TcpProxy {
@@ -24,6 +24,8 @@ pub struct TcpProxy {
     pub ends_while_draining: bool,
     /// Tries in all, at least 1; each picks an endpoint anew.
     pub max_connect_attempts: u32,
+    /// The wait before each but the first; `None` is none.
+    pub back_off: Option<BackOff>,
     /// The endpoint is a proxy that is asked for a tunnel.
     pub tunneling: Option<Tunneling>,
     /// What decides on the host, where the cluster chooses by a hash.

@@ -9,7 +9,7 @@ use postrider_filter_api::{
     CloseType, Flags, Logged, Moment, StreamInfo, TCP_CLUSTER, TCP_IDLE_TIMEOUT, TCP_NO_TUNNEL,
 };
 use postrider_http::{Fields, RequestHead, ResponseHead, Version};
-use postrider_model::{AddedTlvs, HashSource, Priority, TcpCluster, Tlv, Tunneling, UpstreamProtocol, Value};
+use postrider_model::{AddedTlvs, BackOff, HashSource, Priority, TcpCluster, Tlv, Tunneling, UpstreamProtocol, Value};
 use postrider_telemetry::stats::sets::{cluster as cluster_stat, tcp as stat};
 use postrider_upstream::Choice;
 use postrider_upstream::outlier::Outcome;
@@ -19,7 +19,7 @@ use crate::buffers::Input;
 use crate::chain::{Chain, Handler, Tcp};
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::format::{Context, OfUpstream};
-use crate::http::{combine, hash_of_address, hash_of_noted, with_noted, with_share};
+use crate::http::{combine, drawn_wait, hash_of_address, hash_of_noted, with_noted, with_share};
 use crate::io::Io;
 use crate::listener::Arrival;
 use crate::named::{self, Named};
@@ -347,7 +347,15 @@ impl Session {
         let labels = with_noted(drawn.labels.as_ref(), &self.info.metadata);
         let tunneling = self.tunneling(tcp);
         let mut wanted = Named::of(&cluster, None, &self.info);
-        for _ in 0..tcp.model.max_connect_attempts.max(1) {
+        let mut waits = tcp.model.back_off;
+        for attempt in 0..tcp.model.max_connect_attempts.max(1) {
+            if attempt > 0
+                && let Some(back_off) = &mut waits
+                && let Err(over) = self.back_off(tcp, back_off).await
+            {
+                self.note_end(tcp, &over);
+                return None;
+            }
             // Before a host is chosen: such a connection is never shared, so there is nothing to wait for.
             if tunneling.is_none() && cluster.is_full(&self.worker) {
                 cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_CX_OVERFLOW);
@@ -416,6 +424,13 @@ impl Session {
         self.fail(Flags::UPSTREAM_CONNECTION_FAILURE);
         self.info.flags.insert(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
         None
+    }
+
+    /// Waits before another attempt, by chance up to the base, which doubles.
+    async fn back_off(&mut self, tcp: &Tcp, back_off: &mut BackOff) -> Result<(), Over> {
+        let wait = drawn_wait(back_off.base, &self.worker.random);
+        back_off.base = back_off.base.saturating_mul(2).min(back_off.max);
+        self.meanwhile(tcp, tokio::time::sleep(wait)).await
     }
 
     /// What decides on the host, where the cluster chooses by a hash.

@@ -428,7 +428,7 @@ impl Attempts {
 }
 
 /// Evenly drawn between nothing and `most`, in milliseconds as Envoy does.
-fn draw(most: Duration, random: &Random) -> Duration {
+pub(crate) fn draw(most: Duration, random: &Random) -> Duration {
     let millis = usize::try_from(most.as_millis()).unwrap_or(usize::MAX);
     Duration::from_millis(random.below(millis) as u64)
 }

@@ -44,7 +44,7 @@ mod upside;
 
 pub(crate) use age::{age_limit, with_share};
 pub(crate) use attempt_record::{size_of_request, size_of_response};
-pub(crate) use attempts::{Attempts, Reset, Verdict};
+pub(crate) use attempts::{Attempts, Reset, Verdict, draw as drawn_wait};
 pub(crate) use choice::{combine, hash_of_address, hash_of_noted, with_noted};
 pub use client_certificate::tell_certificate;
 pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits, uuid};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_model::{LogMoments, MetadataKey, TcpCluster, TcpProxy, TunnelId, Tunneling};
+use postrider_model::{BackOff, LogMoments, MetadataKey, TcpCluster, TcpProxy, TunnelId, Tunneling};
 
 use super::access_log;
 use super::context::{ClusterUse, Lowering, origin, timeout};
@@ -15,29 +15,24 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> {
     let clusters = clusters(cx, at);
     let max_connect_attempts = at.u32_wrapper("max_connect_attempts").unwrap_or(1);
+    let back_off = at.message("backoff_options").and_then(|place| back_off(cx, &place));
     if max_connect_attempts <= 1 {
-        if let Some(back_off) = at.message("backoff_options") {
-            let (base, max) = (back_off.duration("base_interval"), back_off.duration("max_interval"));
-            if max.zip(base).is_some_and(|(max, base)| max < base) {
-                let text = "the longest wait is shorter than the first";
-                cx.error(&back_off, "max_interval", "invalid-interval", text);
-            }
-        }
         at.ignore("backoff_options", "there is a single attempt");
     }
-        weighted: at.oneof("cluster_specifier") == Some("weighted_clusters"),
     for field in ["downstream_idle_timeout", "upstream_idle_timeout"] {
         at.ignore(field, "Envoy does nothing with it either: `idle_timeout` is the one");
     }
     let proxy = TcpProxy {
         stat_prefix: at.str("stat_prefix").to_owned(),
         clusters,
+        weighted: at.oneof("cluster_specifier") == Some("weighted_clusters"),
         idle_timeout: timeout(at, "idle_timeout", Some(IDLE_TIMEOUT)),
         max_connection_duration: timeout(at, "max_downstream_connection_duration", None),
         max_connection_duration_jitter: jitter(at),
         awaits_data: awaited_data(cx, at),
         ends_while_draining: at.bool_wrapper("check_drain_close").unwrap_or(false),
         max_connect_attempts,
+        back_off,
         tunneling: at.message("tunneling_config").map(|config| tunneling(cx, &config)),
         hash: hash_policy::of_connection(cx, at),
         access_log: access_log::loggers(cx, at, "access_log"),
@@ -47,6 +42,16 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
     };
     // A proxy without a cluster is the result of an error.
     (!proxy.clusters.is_empty()).then_some(proxy)
+}
+
+/// `backoff_options`: the wait between attempts.
+fn back_off(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<BackOff> {
+    let base = at.duration("base_interval")?;
+    let max = at.duration("max_interval").unwrap_or(base.saturating_mul(10));
+    if max < base {
+        cx.error(at, "max_interval", "invalid-interval", "the longest wait is shorter than the first");
+    }
+    Some(BackOff { base, max })
 }
 
 /// In percent of the longest duration, where there is one.
