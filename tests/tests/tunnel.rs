@@ -504,6 +504,7 @@ fn a_proxy_that_opens_no_tunnel_ends_the_connection() {
     assert!(client.closed());
     assert_eq!(origin.requests().len(), 2);
     assert_eq!(proxy.stats().value("cluster.far.upstream_cx_connect_attempts_exceeded"), 1);
+    assert_eq!(proxy.stats().value("cluster.far.upstream_rq_total"), 2);
 }
 
 #[test]

@@ -239,12 +239,7 @@ impl Session {
         match over {
             Over::Done | Over::HostFailed | Over::Idle | Over::TooLong | Over::Draining => {}
             // Each side sees how the other ended.
-            Over::ClientReset => {
-                if !self.client.gave_up() && !self.client.was_ended() {
-                    self.info.flags.insert(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
-                }
-                upstream.io.reset_on_close();
-            }
+            Over::ClientReset => upstream.io.reset_on_close(),
             Over::UpstreamReset if upstream.io.gave_up() => self.client.reset_on_close(),
             Over::UpstreamReset => {
                 let flag = match self.tunneling(tcp) {
@@ -392,17 +387,20 @@ impl Session {
                 Ok(upstream) => {
                     upstream.carry();
                     host.active.set(host.active.get() + 1);
-                    host.totals.requests.set(host.totals.requests.get() + 1);
-                    let stats = cluster.stats(&self.worker);
-                    stats.inc(cluster_stat::UPSTREAM_RQ_TOTAL);
-                    stats.gauge_inc(cluster_stat::UPSTREAM_RQ_ACTIVE);
+                    if tunneling.is_none() {
+                        self.count_request(&cluster, &host);
+                    }
+                    cluster.stats(&self.worker).gauge_inc(cluster_stat::UPSTREAM_RQ_ACTIVE);
                     return Some((cluster.clone(), upstream));
                 }
                 Err(Unreached::Over(over)) => {
                     self.note_end(tcp, &over);
                     return None;
                 }
-                Err(Unreached::NoTunnel(cause)) => self.info.upstream_failure = Some(cause.replace(' ', "_").into()),
+                Err(Unreached::NoTunnel(cause)) => {
+                    self.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE);
+                    self.info.upstream_failure = Some(cause.replace(' ', "_").into());
+                }
                 Err(Unreached::NoConnection(failure)) => match failure {
                     NoConnection::NoPool => {
                         self.fail(Flags::NO_HEALTHY_UPSTREAM);
@@ -412,8 +410,13 @@ impl Session {
                         self.fail(Flags::UPSTREAM_OVERFLOW);
                         return None;
                     }
-                    NoConnection::Timeout => self.info.upstream_failure = Some("connection timeout".into()),
+                    // The flag stays when a later attempt succeeds.
+                    NoConnection::Timeout => {
+                        self.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE);
+                        self.info.upstream_failure = Some("connection timeout".into());
+                    }
                     NoConnection::Failed(cause) => {
+                        self.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE);
                         let cause = format!("delayed_connect_error:_{}", cause.replace(' ', "_"));
                         self.info.upstream_failure = Some(cause.into());
                     }
@@ -424,6 +427,12 @@ impl Session {
         self.fail(Flags::UPSTREAM_CONNECTION_FAILURE);
         self.info.flags.insert(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
         None
+    }
+
+    /// A tunnel is a request also where it is refused.
+    fn count_request(&self, cluster: &Cluster, host: &Host) {
+        host.totals.requests.set(host.totals.requests.get() + 1);
+        cluster.stats(&self.worker).inc(cluster_stat::UPSTREAM_RQ_TOTAL);
     }
 
     /// Waits before another attempt, by chance up to the base, which doubles.
@@ -490,6 +499,7 @@ impl Session {
             Some(upstream) => upstream,
             None => connect(Some(protocol)).await?,
         };
+        self.count_request(cluster, host);
         // The proxy has a connection of its own to make first: how long that takes is for the session's limits.
         let opening = tunnel::open(&mut head, &mut upstream, cluster, worker);
         let opened = match self.meanwhile(tcp, opening).await {

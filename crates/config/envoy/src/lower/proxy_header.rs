@@ -54,6 +54,10 @@ pub(super) fn of_connection(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Bo
 fn entry(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TlvEntry> {
     let kind = u8::try_from(at.u32("type")).ok()?;
     let value = match at.message("format_string") {
+        None if at.bytes("value").is_empty() => {
+            cx.missing(at, "a TLV of a connection has no value", "`value` or `format_string`");
+            return None;
+        }
         None => TlvValue::Fixed(at.bytes("value").to_vec()),
         Some(format) => {
             if at.has("value") {

@@ -22,6 +22,13 @@ pub(super) fn proxy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<TcpProxy> 
     for field in ["downstream_idle_timeout", "upstream_idle_timeout"] {
         at.ignore(field, "Envoy does nothing with it either: `idle_timeout` is the one");
     }
+    if let Some(on_demand) = at.message("on_demand")
+        && !on_demand.has("odcds_config")
+    {
+        for field in ["resources_locator", "timeout"] {
+            on_demand.ignore(field, "nothing is discovered without `odcds_config`");
+        }
+    }
     let proxy = TcpProxy {
         stat_prefix: at.str("stat_prefix").to_owned(),
         clusters,
