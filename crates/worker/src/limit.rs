@@ -11,7 +11,7 @@ use postrider_model::{ChainLimit, ConnectionLimit, ConnectionRate, Value};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{connection_limit as stat, local_rate_limit};
 
-use crate::cluster::{Active, stat_name};
+use crate::cluster::Active;
 use crate::io::Socket;
 use crate::worker::Worker;
 
@@ -72,11 +72,11 @@ impl Limit {
     pub(crate) fn new(limit: &ChainLimit, quota: &Quota, worker: &Worker) -> Option<Limit> {
         match (limit, quota) {
             (ChainLimit::Held(model), Quota::Held(held)) => {
-                let stats = worker.stats.block(&stat::SET, &stat_name(&model.stat_prefix));
+                let stats = worker.stats.block(&stat::SET, &model.stat_prefix);
                 Some(Limit::Held { model: model.clone(), held: held.clone(), stats })
             }
             (ChainLimit::Rate(model), Quota::Rate(bucket)) => {
-                let stats = worker.stats.block(&local_rate_limit::SET, &stat_name(&model.stat_prefix));
+                let stats = worker.stats.block(&local_rate_limit::SET, &model.stat_prefix);
                 let (shadow, enabled) = (model.shadow.clone(), model.enabled);
                 Some(Limit::Rate { bucket: bucket.clone(), stats, shadow, enabled })
             }

@@ -57,7 +57,7 @@ pub(super) fn read(value: &Value, of_route: bool) -> Result<Config, ConfigError>
             at.error("response_trailer_prefix", format!("\"{prefix}\" begins no header name"));
         }
         Config {
-            stat_prefix: stat_prefix.replace(':', "_"),
+            stat_prefix: stat_prefix.to_owned(),
             request: matches!(mode, Some("REQUEST" | "REQUEST_AND_RESPONSE")),
             response: matches!(mode, Some("RESPONSE" | "REQUEST_AND_RESPONSE")),
             kib_per_second,

@@ -78,7 +78,7 @@ pub(super) fn read(value: &Value, of_route: bool) -> Result<Config, ConfigError>
             at.error("descriptors", "two descriptors have the same entries");
         }
         Config {
-            stat_prefix: stat_prefix.replace(':', "_"),
+            stat_prefix: stat_prefix.to_owned(),
             status: status(at, "status").filter(|status| *status >= 400).unwrap_or(429),
             enabled: at.parts_per_million("filter_enabled").unwrap_or(0),
             enforced: at.parts_per_million("filter_enforced").unwrap_or(0),
