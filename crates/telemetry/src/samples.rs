@@ -86,7 +86,7 @@ fn tell_scope(
             let _ = write!(name, "{code}");
         }
         let shown = manner.filter.is_none_or(|shows| shows(name));
-        let tagged = || manner.tagger.tag(name, (&scope, now.tags.as_deref()), stem, code);
+        let tagged = || manner.tagger.tag(name, (&scope, now.tags.as_deref()));
         shown.then(|| given(name, now.set).unwrap_or_else(tagged))
     };
     let mut used = Vec::with_capacity(now.cells.len());

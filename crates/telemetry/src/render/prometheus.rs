@@ -4,15 +4,17 @@
 //! full stat names.
 
 use super::number::general;
-use super::series::{At, Scopes, Series};
+use super::series::{At, Scope, Scopes, Series};
 use super::tagged::tagged;
 use super::tagger::Tagger;
+use super::tags::Cut;
 use super::{CHUNK_BYTES, Query, tags};
 use crate::stats::{DEFAULT_BOUNDS, Kind, QUANTILES, ScopeValues, StatSet};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 /// The two forms in which Prometheus reads metrics.
@@ -36,7 +38,12 @@ pub fn prometheus(
     }
     let scopes = Scopes::new(values);
     let (families, entries, labels) = plan(&scopes);
-    Box::new(Prometheus { scopes, query, labels, families, entries, next: 0, current: None, name: String::new() })
+    let mut family_of = vec![0; scopes.scopes.len()];
+    for (at, family) in families.iter().enumerate() {
+        family.scopes.iter().for_each(|scope| family_of[*scope as usize] = at as u32);
+    }
+    let name = String::new();
+    Box::new(Prometheus { scopes, query, labels, families, family_of, entries, next: 0, current: None, name })
 }
 
 struct Prometheus {
@@ -45,6 +52,8 @@ struct Prometheus {
     /// By scope.
     labels: Vec<String>,
     families: Vec<Family>,
+    /// By scope.
+    family_of: Vec<u32>,
     /// Sorted; neighbours with one name are one metric.
     entries: Vec<Entry>,
     next: usize,
@@ -75,6 +84,16 @@ struct Forms {
     set: &'static StatSet,
     cells: Vec<String>,
     codes: Vec<String>,
+    histograms: Vec<String>,
+    /// Those that have labels of their own besides a status.
+    labelled: Labelled,
+}
+
+/// Numbers of cells and histograms, and what leaves their names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Labelled {
+    cells: BTreeMap<u16, Vec<Range<usize>>>,
+    histograms: BTreeMap<u16, Vec<Range<usize>>>,
 }
 
 /// One stat of a family.
@@ -100,23 +119,24 @@ enum Stat {
 }
 
 fn plan(scopes: &Scopes) -> (Vec<Family>, Vec<Entry>, Vec<String>) {
-    let mut forms: HashMap<u32, Arc<Forms>> = HashMap::new();
+    let mut forms: HashMap<(u32, Labelled), Arc<Forms>> = HashMap::new();
     let mut families: BTreeMap<(String, u32), Vec<u32>> = BTreeMap::new();
     let mut labels = Vec::new();
     for (at, scope) in scopes.scopes.iter().enumerate() {
         let set = scope.values.set;
         let cuts = tags::scope(&scope.name);
         let own = scope.values.tags.as_deref();
-        let found = cuts.iter().map(|cut| (cut.tag, &scope.name[cut.value.clone()]));
-        let told = own.iter().flat_map(|own| &own.tags).map(|(tag, value)| (*tag, value.as_str()));
-        labels.push(tags::labels(found.chain(told).chain(set.given.labels.iter().copied())));
+        labels.push(labels_of(&scope.name, &cuts, scope));
         let gone = cuts.iter().map(|cut| cut.gone.clone()).chain(own.map(|own| tags::tail(&scope.name, own)));
         families.entry((tags::remove(&scope.name, gone.collect()), set.id)).or_default().push(at as u32);
-        forms.entry(set.id).or_insert_with(|| Arc::new(Forms::new(set)));
     }
-    let named = families.into_iter().filter_map(|((rest, set), scopes)| {
-        let forms = forms.get(&set)?.clone();
-        Some(Family { rest, forms, scopes })
+    let named = families.into_iter().filter_map(|((rest, _), of_family)| {
+        // What is a label within the name of one is so in that of each: only what left their names differs.
+        let first = scopes.scopes.get(*of_family.first()? as usize)?;
+        let set = first.values.set;
+        let labelled = Labelled::new(&first.name, set);
+        let forms = forms.entry((set.id, labelled)).or_insert_with_key(|(_, it)| Arc::new(Forms::new(set, it.clone())));
+        Some(Family { rest, forms: forms.clone(), scopes: of_family })
     });
     let families: Vec<Family> = named.collect();
     let mut entries = Vec::new();
@@ -146,12 +166,19 @@ fn order(families: &[Family], a: &Entry, b: &Entry) -> Ordering {
 }
 
 impl Forms {
-    fn new(set: &'static StatSet) -> Self {
-        let without_tag = |stem: &str| tags::without(stem, tags::within(set.root, stem, None).as_slice());
+    fn new(set: &'static StatSet, labelled: Labelled) -> Self {
+        let without = |(at, stem): (usize, &str), gone: &BTreeMap<u16, Vec<Range<usize>>>| {
+            let status = tags::status(stem).map(|cut| cut.gone);
+            tags::remove(stem, gone.get(&(at as u16)).cloned().unwrap_or_else(|| status.into_iter().collect()))
+        };
+        let cells = set.shown().map(|stat| set.given.plain(stat.name)).enumerate();
+        let histograms = set.histograms.iter().map(|stat| set.given.plain(stat.name)).enumerate();
         Self {
             set,
-            cells: set.shown().map(|stat| without_tag(set.given.plain(stat.name))).collect(),
+            cells: cells.map(|named| without(named, &labelled.cells)).collect(),
             codes: set.codes.iter().map(|stem| stem.strip_suffix('_').unwrap_or(stem).to_owned()).collect(),
+            histograms: histograms.map(|named| without(named, &labelled.histograms)).collect(),
+            labelled,
         }
     }
 
@@ -159,7 +186,46 @@ impl Forms {
         match stat {
             Stat::Cell(at) => &self.cells[at as usize],
             Stat::Codes(at) => &self.codes[at as usize],
-            Stat::Histogram(at) => self.set.given.plain(self.set.histograms[at as usize].name),
+            Stat::Histogram(at) => &self.histograms[at as usize],
+        }
+    }
+}
+
+impl Labelled {
+    /// Those of a set in a scope with this name.
+    fn new(scope: &str, set: &'static StatSet) -> Self {
+        // An extension's own labels are all that there are.
+        if !set.given.labels.is_empty() {
+            return Self::default();
+        }
+        let mut name = String::new();
+        let mut of_stem = |(at, stem): (usize, &str)| {
+            // A label is one of several parts.
+            if !stem.contains('.') {
+                return None;
+            }
+            name.clear();
+            name.extend([scope, stem]);
+            let within = |cut: &Cut| cut.value.end > scope.len();
+            let cuts: Vec<Cut> = tags::cuts(&name).into_iter().filter(within).collect();
+            if cuts.is_empty() || (cuts.len() == 1 && tags::status(stem).is_some()) {
+                return None;
+            }
+            let part = |cut: Cut| cut.gone.start.saturating_sub(scope.len())..cut.gone.end - scope.len();
+            Some((at as u16, cuts.into_iter().map(part).collect()))
+        };
+        let histograms = set.histograms.iter().map(|stat| stat.name).enumerate();
+        Self {
+            cells: set.shown().map(|stat| stat.name).enumerate().filter_map(&mut of_stem).collect(),
+            histograms: histograms.filter_map(&mut of_stem).collect(),
+        }
+    }
+
+    fn has(&self, series: Series) -> bool {
+        match series {
+            Series::Cell(at) => self.cells.contains_key(&at),
+            Series::Histogram(at) => self.histograms.contains_key(&at),
+            Series::Code(_) => false,
         }
     }
 }
@@ -257,17 +323,23 @@ impl Prometheus {
         out
     }
 
-    /// Those of the scope, after that for a status.
-    fn labels(&self, (scope, series): At) -> Cow<'_, str> {
-        let of_scope = &self.labels[scope as usize];
-        let scope = &self.scopes.scopes[scope as usize];
-        let (set, (stem, code)) = (scope.values.set, scope.stem(series));
-        let own = match (series, code) {
-            (Series::Histogram(_), _) => None,
+    /// Those of the scope, after that for a status; or those that the whole name tells.
+    fn labels(&self, at: At) -> Cow<'_, str> {
+        let of_scope = &self.labels[at.0 as usize];
+        let scope = &self.scopes.scopes[at.0 as usize];
+        let set = scope.values.set;
+        let family = self.family_of.get(at.0 as usize).and_then(|family| self.families.get(*family as usize));
+        if family.is_some_and(|family| family.forms.labelled.has(at.1)) {
+            let mut name = String::new();
+            self.scopes.name(at, &mut name);
+            return Cow::Owned(labels_of(&name, &tags::cuts(&name), scope));
+        }
+        let (stem, code) = scope.stem(at.1);
+        let own = match (at.1, code) {
             (_, Some(code)) => stem.strip_suffix('_').map(|_| tags::pair("envoy.response_code", &code.to_string())),
             (_, None) => {
                 let stem = set.given.plain(stem);
-                tags::within(set.root, stem, None).map(|cut| tags::pair(cut.tag, &stem[cut.value]))
+                tags::status(stem).map(|cut| tags::pair(cut.tag, &stem[cut.value]))
             }
         };
         match own {
@@ -276,6 +348,13 @@ impl Prometheus {
             Some(own) => Cow::Owned(own + "," + of_scope),
         }
     }
+}
+
+/// What a name tells, what its scope brings, and what an extension said.
+fn labels_of(name: &str, cuts: &[Cut], scope: &Scope) -> String {
+    let found = cuts.iter().map(|cut| (cut.tag, &name[cut.value.clone()]));
+    let own = scope.values.tags.iter().flat_map(|own| &own.tags).map(|(tag, value)| (*tag, value.as_str()));
+    tags::labels(found.chain(own).chain(scope.values.set.given.labels.iter().copied()))
 }
 
 /// Envoy writes all digits that a bound really has.

@@ -108,7 +108,6 @@ impl Custom {
 
 fn tag(tagger: &Tagger, scopes: &Scopes, at: At, name: &str) -> Tagged {
     let scope = &scopes.scopes[at.0 as usize];
-    let (stem, code) = scope.stem(at.1);
     tagger::given(name, scope.values.set)
-        .unwrap_or_else(|| tagger.tag(name, (&scope.name, scope.values.tags.as_deref()), stem, code))
+        .unwrap_or_else(|| tagger.tag(name, (&scope.name, scope.values.tags.as_deref())))
 }

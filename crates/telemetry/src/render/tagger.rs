@@ -46,9 +46,6 @@ pub struct Tagged {
     pub tags: Vec<(String, String)>,
 }
 
-/// These are looked for in every name, and so come first.
-const UNROOTED: [&str; 3] = ["envoy.response_code", "envoy.response_code_class", "envoy.worker_id"];
-
 /// The labels that an extension gave a statistic of its own: it has no others, as in Envoy.
 pub(crate) fn given(full: &str, set: &StatSet) -> Option<Tagged> {
     let labels = set.given.labels;
@@ -63,21 +60,13 @@ impl Tagger {
         self.defaults == DefaultTags::All && self.rules.is_empty()
     }
 
-    /// The tags of `full`, which is the name of the scope, that may have some of its own, then `stem` and the digits of
-    /// `code`.
-    pub(crate) fn tag(
-        &self,
-        full: &str,
-        (scope, own): (&str, Option<&ScopeTags>),
-        stem: &str,
-        code: Option<u16>,
-    ) -> Tagged {
-        let mut cuts = tags::scope(scope);
-        cuts.extend(tags::within(scope, stem, code).map(|cut| cut.moved(scope.len())));
+    /// The tags of `full`, which begins with the name of the scope, that may have some of its own.
+    pub(crate) fn tag(&self, full: &str, (scope, own): (&str, Option<&ScopeTags>)) -> Tagged {
+        let mut cuts = tags::cuts(full);
         if let DefaultTags::Only(names) = &self.defaults {
             cuts.retain(|cut| names.iter().any(|name| name == cut.tag));
         }
-        let (first, last): (Vec<Cut>, Vec<Cut>) = cuts.into_iter().partition(|cut| UNROOTED.contains(&cut.tag));
+        let (first, last): (Vec<Cut>, Vec<Cut>) = cuts.into_iter().partition(|cut| !cut.rooted);
         let mut tagging = Tagging { full, tags: Vec::new(), gone: Vec::new() };
         first.into_iter().for_each(|cut| tagging.cut(cut));
         self.rules.iter().filter(|rule| !rule.rooted).for_each(|rule| tagging.rule(rule));
@@ -155,10 +144,9 @@ mod tests {
 
     #[test]
     fn default_tags_are_those_of_scope_and_status() {
-        let tagged =
-            Tagger::default().tag("cluster.a.upstream_rq_404", ("cluster.a.", None), "upstream_rq_", Some(404));
+        let tagged = Tagger::default().tag("cluster.a.upstream_rq_404", ("cluster.a.", None));
         assert_eq!(text(&tagged), "cluster.upstream_rq envoy.response_code=404,envoy.cluster_name=a");
-        let tagged = Tagger::default().tag("http.a.x.rq_2xx", ("http.a.x.", None), "rq_2xx", None);
+        let tagged = Tagger::default().tag("http.a.x.rq_2xx", ("http.a.x.", None));
         assert_eq!(text(&tagged), "http.x.rq_2xx envoy.http_conn_manager_prefix=a");
     }
 
@@ -169,7 +157,7 @@ mod tests {
         let own = ScopeTags { tail: "127.0.0.1_80".len(), tags };
         let full = "cluster.a.endpoint.127.0.0.1_80.rq_total";
         let scope = full.strip_suffix("rq_total").unwrap();
-        let tagged = Tagger::default().tag(full, (scope, Some(&own)), "rq_total", None);
+        let tagged = Tagger::default().tag(full, (scope, Some(&own)));
         assert_eq!(text(&tagged), "cluster.endpoint.rq_total envoy.cluster_name=a,envoy.endpoint_address=127.0.0.1:80");
     }
 
@@ -190,9 +178,7 @@ mod tests {
             rule("none", find("nothing"), false),
         ];
         let mut tagger = Tagger { defaults: DefaultTags::All, rules };
-        let tag = |tagger: &Tagger| {
-            text(&tagger.tag("cluster.a.upstream_rq_404", ("cluster.a.", None), "upstream_rq_", Some(404)))
-        };
+        let tag = |tagger: &Tagger| text(&tagger.tag("cluster.a.upstream_rq_404", ("cluster.a.", None)));
         assert_eq!(
             tag(&tagger),
             "cluster.rq envoy.response_code=404,fleet=blue,code=_404,envoy.cluster_name=a,way=upstream_"
