@@ -107,3 +107,34 @@ fn the_most_specific_scope_has_metadata_of_its_own() {
     }
     assert_eq!(site.stat("set_metadata.overwrite_denied"), 1);
 }
+
+#[test]
+fn numbers_of_metadata_are_logged_in_their_shorter_form() {
+    let rule = json!({"header": "x-n", "on_header_present": note("v", json!({"type": "NUMBER"}))});
+    let site = site::with([extension(HEADERS, HEADERS_TYPE, json!({"request_rules": [rule]}))])
+        .log("%DYNAMIC_METADATA(n:v)% %DYNAMIC_METADATA(n)%")
+        .start();
+    let numbers = [
+        ("7", "7"),
+        ("10000", "10000"),
+        ("100000", "1e+05"),
+        ("-100000", "-1e+05"),
+        ("123456", "123456"),
+        ("1700000000", "1.7e+09"),
+        ("1700000123", "1700000123"),
+        ("0.001", "0.001"),
+        ("0.0001", "1e-04"),
+        ("0.000123", "0.000123"),
+        ("1e15", "1e+15"),
+        ("1e100", "1e+100"),
+        ("5e-324", "5e-324"),
+        ("9007199254740993", "9007199254740992"),
+        ("12345678901234567890", "12345678901234567168"),
+    ];
+    for (number, _) in numbers {
+        site.get("/", &format!("x-n: {number}\r\n"));
+    }
+    for (line, (number, want)) in numbers.into_iter().enumerate() {
+        assert_eq!(site.logged(line + 1), format!("{want} {{\"v\":{want}}}"), "{number}");
+    }
+}

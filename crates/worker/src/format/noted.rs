@@ -16,7 +16,7 @@ pub(super) fn metadata(
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> Option<()> {
-    find(of, namespace, path, context, |value| plain(value, out)).flatten()
+    find(of, namespace, path, context, |value| plain(value, Numbers::Shortest, out)).flatten()
 }
 
 /// The same as JSON, with the type that it has; `null` when there is none.
@@ -27,7 +27,7 @@ pub(super) fn typed_metadata(
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) {
-    if find(of, namespace, path, context, |value| write(value, out)).is_none() {
+    if find(of, namespace, path, context, |value| write_with(value, Numbers::Shortest, out)).is_none() {
         write(&Value::Null, out);
     }
 }
@@ -66,7 +66,7 @@ fn find<T>(
 pub(super) fn state(name: &str, form: &StateForm, info: &StreamInfo, out: &mut Vec<u8>) -> Option<()> {
     let (_, value) = info.filter_state.iter().find(|(known, _)| known == name)?;
     match form {
-        StateForm::Plain => plain(value, out),
+        StateForm::Plain => plain(value, Numbers::Digits, out),
         StateForm::Typed => {
             match ObjectKind::of(name) {
                 // What `ext_authz` decided in its shadow is a message.
@@ -91,8 +91,8 @@ pub(super) fn state(name: &str, form: &StateForm, info: &StreamInfo, out: &mut V
             Some(())
         }
         StateForm::Field(part) => match field(value, part) {
-            Some(value) => plain(value, out),
-            None => plain(&field_of(name, value, part)?, out),
+            Some(value) => plain(value, Numbers::Digits, out),
+            None => plain(&field_of(name, value, part)?, Numbers::Digits, out),
         },
     }
 }
@@ -131,22 +131,38 @@ fn field<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
     }
 }
 
+/// How numbers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    /// With all digits.
+    Digits,
+    /// As Envoy writes those of metadata: all have 64 bits and a fraction, and the shorter one of `100000` and `1e+05` is
+    /// taken.
+    Shortest,
+}
+
 /// A text as it is, anything else as JSON; null is absent.
-fn plain(value: &Value, out: &mut Vec<u8>) -> Option<()> {
+fn plain(value: &Value, numbers: Numbers, out: &mut Vec<u8>) -> Option<()> {
     match value {
         Value::Null => return None,
         Value::String(text) => out.extend_from_slice(text.as_bytes()),
-        other => write(other, out),
+        other => write_with(other, numbers, out),
     }
     Some(())
 }
 
 /// Appends a value as JSON.
 pub(crate) fn write(value: &Value, out: &mut Vec<u8>) {
+    write_with(value, Numbers::Digits, out);
+}
+
+fn write_with(value: &Value, numbers: Numbers, out: &mut Vec<u8>) {
     // Writing to a vector cannot fail.
     let _ = match value {
         Value::Null => write!(out, "null"),
         Value::Bool(value) => write!(out, "{value}"),
+        Value::Integer(number) if numbers == Numbers::Shortest => shortest(*number as f64, out),
+        Value::Number(number) if numbers == Numbers::Shortest && number.is_finite() => shortest(*number, out),
         // As many digits as it has, where the shortest text with the same value would end in zeros.
         Value::Number(number) if number.fract() == 0.0 && (9e15..1.8e19).contains(&number.abs()) => {
             write!(out, "{}", *number as i128)
@@ -165,7 +181,7 @@ pub(crate) fn write(value: &Value, out: &mut Vec<u8>) {
                 if index > 0 {
                     out.push(b',');
                 }
-                write(item, out);
+                write_with(item, numbers, out);
             }
             out.push(b']');
             Ok(())
@@ -181,12 +197,27 @@ pub(crate) fn write(value: &Value, out: &mut Vec<u8>) {
                 }
                 json::write_string(key.as_bytes(), out);
                 out.push(b':');
-                write(value, out);
+                write_with(value, numbers, out);
             }
             out.push(b'}');
             Ok(())
         }
     };
+}
+
+/// The fewest digits that mean the same number, with an exponent where that is shorter.
+fn shortest(number: f64, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let text = format!("{number:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let sign = if exponent < 0 { '-' } else { '+' };
+    let scientific = format!("{digits}e{sign}{:02}", exponent.unsigned_abs());
+    // No longer than the other one only below 1e22.
+    let fixed = match number {
+        number if number.fract() == 0.0 && (9e15..1e22).contains(&number.abs()) => format!("{}", number as i128),
+        number => format!("{number}"),
+    };
+    out.write_all(if scientific.len() < fixed.len() { scientific.as_bytes() } else { fixed.as_bytes() })
 }
 
 #[cfg(test)]
@@ -236,6 +267,39 @@ mod tests {
         assert_eq!(of(&["inner", "k"]).as_deref(), Some(r#"[1,"a\""]"#));
         assert_eq!(of(&["none"]), None);
         assert_eq!(of(&["text", "below"]), None);
+    }
+
+    #[test]
+    fn numbers_of_metadata_are_as_short_as_they_can_be() {
+        for (number, want) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.5, "1.5"),
+            (100.0, "100"),
+            (10_000.0, "10000"),
+            (100_000.0, "1e+05"),
+            (-100_000.0, "-1e+05"),
+            (120_000.0, "120000"),
+            (123_456.0, "123456"),
+            (1_700_000_000.0, "1.7e+09"),
+            (1_700_000_123.0, "1700000123"),
+            (0.001, "0.001"),
+            (0.0001, "1e-04"),
+            (0.000_123, "0.000123"),
+            (1e15, "1e+15"),
+            (1e100, "1e+100"),
+            (5e-324, "5e-324"),
+            (9_007_199_254_740_992.0, "9007199254740992"),
+            (12_345_678_901_234_567_168.0, "12345678901234567168"),
+        ] {
+            let mut out = Vec::new();
+            assert_eq!(plain(&Value::Number(number), Numbers::Shortest, &mut out), Some(()));
+            assert_eq!(String::from_utf8(out).unwrap(), want);
+        }
+        let list = Value::List(vec![Value::Integer(9_007_199_254_740_993), Value::Integer(100_000)]);
+        let mut out = Vec::new();
+        write_with(&list, Numbers::Shortest, &mut out);
+        assert_eq!(out, b"[9007199254740992,1e+05]");
     }
 
     #[test]
