@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// Each seen on a real Envoy 1.40, where Envoy has the filter: at least one name for each tag.
+    /// At least one name for each tag. The end-to-end test compares those of its filters with Envoy 1.40; the others follow from Envoy's list.
     #[test]
     fn every_tag_of_envoys_is_found() {
         let cases = [
