@@ -451,11 +451,16 @@ fn each_request_for_a_tunnel_has_an_id_where_that_is_wanted() {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a proxy that is slow: nothing waits for a condition here")]
+fn take_long() {
+    std::thread::sleep(Duration::from_millis(600));
+}
+
 #[test]
 fn a_tunnel_may_take_longer_to_open_than_a_connection() {
     let origin = Origin::start(|connection| {
         if connection.request_head().is_some() {
-            std::thread::sleep(Duration::from_millis(600));
+            take_long();
             connection.write(b"HTTP/1.1 200 OK\r\n\r\nhello");
             connection.read_to_end();
         }
