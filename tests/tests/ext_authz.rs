@@ -637,7 +637,6 @@ fn a_failure_of_the_service_says_what_it_wants() {
             status: Some(HttpStatus { code: 501 }),
             headers,
             body: "mine".into(),
-            ..DeniedHttpResponse::default()
         })),
         ..CheckResponse::default()
     };

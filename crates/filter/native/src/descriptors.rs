@@ -263,8 +263,8 @@ mod tests {
         let mut stream = request("/", &[]);
         let keyed = RateLimit { is_keyed: true, ..rule(vec![generic("keyed")]) };
         let limits = &mut stream.route.as_mut().unwrap().rate_limits;
-        limits.route = vec![keyed.clone(), rule(vec![generic("plain")])].into();
-        limits.virtual_host = vec![keyed].into();
+        limits.route = vec![keyed.clone(), rule(vec![generic("plain")])];
+        limits.virtual_host = vec![keyed];
         let mut values = |keyed| {
             let made = stream.with(|stream| of_stream(0, HostRules::Always, keyed, stream));
             made.into_iter().flat_map(|made| made.entries).map(|(_, value)| value).collect::<Vec<_>>()
