@@ -47,6 +47,16 @@ fn ask(proxy: &Proxy, path: &str, fields: &str) -> Response {
 
 const FOONAME: &str = "authorization: Basic Zm9vbmFtZTp2YWxpZHBhc3N3b3Jk\r\n";
 
+#[test]
+fn counters_of_filters_were_not_there_before_the_first_request() {
+    let rbac = extension("envoy.filters.http.rbac", "filters.http.rbac.v3.RBAC", json!({"rules": {}}));
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "direct_response": {"status": 204}}]))
+        .overlay_filter("http", json!({"http_filters": [rbac, router()]}));
+    let proxy = Proxy::start(&config);
+    let stats = || proxy.admin_get("/stats").text().to_owned();
+    wait_until("they are there", || stats().contains("http.ingress_http.rbac.denied: 0\n"));
+}
+
 /// Security headers count where something is wrong, too.
 #[test]
 fn answers_to_requests_that_were_refused_pass_the_filters() {

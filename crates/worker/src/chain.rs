@@ -115,6 +115,9 @@ pub(crate) struct Tcp {
     pub(crate) logs: Logs,
 }
 
+/// The filter chain of requests without a route.
+pub(crate) const ROUTELESS: u32 = 0;
+
 /// Chains of filters, each made when it is first wanted.
 type Made = Box<[OnceCell<Rc<Filters>>]>;
 
@@ -132,6 +135,8 @@ pub(crate) struct Routes {
     upstream: Box<[Made]>,
     /// What filters made when they came into force.
     _arrived: Box<[Rc<dyn Any>]>,
+    /// See [`Routes::begin_counting`].
+    counting: Vec<Rc<dyn Filter>>,
 }
 
 /// What logs call a route; a copy of this worker's own, so that counting its users shares no cache line.
@@ -395,8 +400,9 @@ impl Routes {
         let of_router = plan.upstream.iter().flat_map(|filters| &filters.factories);
         let arrived = plan.factories.iter().chain(of_router).filter_map(|factory| factory.arrive(place)).collect();
         let cells = |filters: &UpstreamFilters| filters.chains.iter().map(|_| OnceCell::new()).collect();
-        Routes {
+        let mut routes = Routes {
             _arrived: arrived,
+            counting: Vec::new(),
             chains: plan.filter_chains.iter().map(|_| OnceCell::new()).collect(),
             names: plan.routes.iter().map(|_| OnceCell::new()).collect(),
             clusters: (0..plan.routes.len()).map(|_| Resolved::default()).collect(),
@@ -404,6 +410,20 @@ impl Routes {
             watched: OnceCell::new(),
             upstream: plan.upstream.iter().map(cells).collect(),
             plan,
+        };
+        routes.begin_counting(place);
+        routes
+    }
+
+    /// What filters count is shown before the first request. Plugins are left out: they are dear to make.
+    fn begin_counting(&mut self, place: &Place<'_>) {
+        let Some(plan) = self.plan.filter_chains.get(ROUTELESS as usize) else { return };
+        let native = |plan: &&FilterPlan| plan.factory.plugin().is_none();
+        if plan.0.iter().all(|plan| native(&plan)) {
+            self.filters(ROUTELESS, place);
+        } else {
+            let natives = plan.0.iter().filter(native);
+            self.counting = natives.map(|plan| plan.factory.filter(&plan.configs, place)).collect();
         }
     }
 

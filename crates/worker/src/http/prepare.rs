@@ -17,7 +17,7 @@ use super::client_certificate::{concerns, tell_certificate};
 use super::exchange::{Exchange, Pooling};
 use super::identity::{Ends, Identified, SCHEMELESS, identify, identify_usual};
 use super::{attempts, edits};
-use crate::chain::{Http, Routes};
+use crate::chain::{Http, ROUTELESS, Routes};
 use crate::cluster::Cluster;
 use crate::format::Absent;
 use crate::worker::Worker;
@@ -28,9 +28,6 @@ pub(super) struct Destination {
     pub(super) route: u32,
     pub(super) cluster: Rc<Cluster>,
 }
-
-/// The filter chain of requests without a route.
-const ROUTELESS: u32 = 0;
 
 impl Exchange {
     /// Forwarding headers and the request id, as the connection manager is told to treat them; `false` when the request
