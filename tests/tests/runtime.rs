@@ -143,6 +143,25 @@ fn values_change_under_load_and_no_request_is_lost() {
 }
 
 #[test]
+fn a_key_that_a_filter_reads_ended_the_connections_of_its_listener() {
+    let fault = extension(
+        "envoy.filters.http.fault",
+        "filters.http.fault.v3.HTTPFault",
+        json!({"abort": {"http_status": 503, "percentage": {"numerator": 100}}, "abort_percent_runtime": "faults"}),
+    );
+    let config = Config::routes(json!([{"match": {"prefix": "/"}, "direct_response": {"status": 204}}]))
+        .overlay_filter("http", json!({"http_filters": [fault, router()]}))
+        .overlay(json!({"layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]}}));
+    let proxy = Proxy::start(&config);
+    let mut kept = proxy.client();
+    assert_eq!(kept.exchange(get("/")).status, 503);
+    for (share, status) in [(0, 204), (100, 503), (0, 204)] {
+        assert_eq!(proxy.admin_post(&format!("/runtime_modify?faults={share}")).status, 200);
+        wait_until("the share holds on the kept connection", || kept.exchange(get("/")).status == status);
+    }
+}
+
+#[test]
 fn a_value_that_breaks_the_configuration_is_refused_and_the_last_good_one_stays() {
     if !postrider_only() {
         // Envoy goes on to the next route.

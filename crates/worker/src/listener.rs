@@ -135,8 +135,8 @@ impl Listener {
         listener
     }
 
-    /// Takes over a new plan with the sockets as they are. Chains that differ at most in their routes go on; the
-    /// others drain.
+    /// Takes over a new plan with the sockets as they are. Chains that differ at most in their routes and in the
+    /// configurations of their HTTP filters go on; the others drain.
     pub(crate) fn update(&self, plan: &Arc<ListenerPlan>, worker: &Rc<Worker>) {
         if Arc::ptr_eq(&self.plan.borrow(), plan) {
             return;

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use postrider_filter_api::{GuardFactory, NetworkFactory, NewcomerFactory, Registry, WatchedFile, plugin};
 use postrider_model::{
     AccessLog, ChainMatch, ConnectionHandler, FilterChain, FilterSlot, HttpConnection, Listener, NewcomerSlot,
-    Snapshot, TcpProxy, Value,
+    Snapshot, TcpProxy, UpgradeFilters, Value,
 };
 use postrider_tls::ServerTls;
 
@@ -437,7 +437,7 @@ impl ChainPlan {
         own.iter().chain(of_tries)
     }
 
-    /// Connections of `other` may go on under this plan: at most the routes differ.
+    /// Connections of `other` may go on under this plan: at most the routes and what HTTP filters are told differ.
     pub fn same_but_routes(&self, other: &ChainPlan) -> bool {
         // The code of a filter may have changed while its configuration says the same.
         self.model_but_routes_is(other)
@@ -449,7 +449,20 @@ impl ChainPlan {
         let (HandlerPlan::Http(ours), HandlerPlan::Http(theirs)) = (&self.handler, &other.handler) else {
             return self.model == other.model;
         };
-        let without_routes = |http: &HttpConnection| HttpConnection { routes: Arc::default(), ..http.clone() };
+        // Streams take their filters from the routes' plan when they begin, so connections go on with other configurations.
+        let of_any_config = |slots: &[FilterSlot]| -> Vec<FilterSlot> {
+            slots.iter().map(|slot| FilterSlot { config: Value::default(), ..slot.clone() }).collect()
+        };
+        let without_routes = |http: &HttpConnection| HttpConnection {
+            routes: Arc::default(),
+            filters: of_any_config(&http.filters),
+            upgrade_filters: http
+                .upgrade_filters
+                .iter()
+                .map(|upgrade| UpgradeFilters { filters: of_any_config(&upgrade.filters), ..upgrade.clone() })
+                .collect(),
+            ..http.clone()
+        };
         self.model.name == other.model.name
             && self.model.matches == other.model.matches
             && self.model.tls == other.model.tls
