@@ -264,6 +264,17 @@ fn a_denial_is_answered_as_the_service_says() {
 }
 
 #[test]
+fn calls_that_the_service_reset_were_not_counted_at_its_cluster() {
+    let service = GrpcOrigin::start(|_| vec![Step::Reset]);
+    let site = site(service.address, true, over_grpc(json!({})), json!([]));
+    assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 403);
+    assert_eq!(
+        ["upstream_rq_rx_reset", "upstream_rq_503"].map(|name| site.stat(&format!("cluster.authz.{name}"))),
+        [1, 1]
+    );
+}
+
+#[test]
 fn without_an_answer_the_request_is_refused_or_passes_as_configured() {
     let service = GrpcOrigin::start(|_| vec![Step::End(13, "broken")]);
     let refusing =

@@ -28,6 +28,7 @@ use postrider_upstream::Permit;
 
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::http::Reset;
+use crate::io::Io;
 use crate::party::{Caller, Party};
 use crate::worker::Worker;
 use attempt::{Attempt, Broken};
@@ -330,5 +331,17 @@ impl<'a> Way<'a> {
                 None
             }
         }
+    }
+}
+
+/// The service gave a call up. What is counted then is what requests of clients count in the same place.
+fn count_loss(upstream: &Upstream, reset: Reset, begun: bool) {
+    upstream.peer_ended();
+    match (reset, &upstream.io) {
+        (Reset::Stream, _) => upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET),
+        (Reset::ConnectionTermination, Io::Http2(_)) if !begun => {
+            upstream.stats().inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
+        }
+        _ => {}
     }
 }

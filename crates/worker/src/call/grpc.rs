@@ -21,8 +21,8 @@ use postrider_model::{Priority, RetryPolicy, UpstreamProtocol};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 
-use super::Way;
 use super::frame::{Malformed, Unframer};
+use super::{Way, count_loss};
 use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::http::{Attempts, Reset, Verdict};
 use crate::io::Io;
@@ -380,6 +380,7 @@ impl Exchange<'_> {
                 }
                 Poll::Ready(read) => {
                     let reset = Reset::of(&upstream.io, read.as_ref().err());
+                    count_loss(upstream, reset, self.begun.get());
                     let lost = lost("the service gave the call up", reset);
                     // Before its answer begins a service is not to be had; what breaks off then is a fault of its own.
                     let broke = GrpcStatus::new(Code::Internal, "the service gave the call up");
