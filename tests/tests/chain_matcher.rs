@@ -100,6 +100,38 @@ fn a_tree_chooses_chains_by_addresses_and_ports() {
 }
 
 #[test]
+fn a_stranger_to_a_chain_of_its_port_was_let_into_the_one_for_all() {
+    let narrow = |matches: Value| {
+        let mut narrow = chain("narrow");
+        narrow["filter_chain_match"] = matches;
+        Config::new().listener(
+            "http",
+            json!({
+                "listener_filters": [introduced()],
+                "filter_chains": [narrow, chain("all")],
+                "default_filter_chain": chain("default"),
+            }),
+        )
+    };
+    let from_ten = json!([{"address_prefix": "10.0.0.0", "prefix_len": 8}]);
+    for also in [
+        json!({"destination_port": 81}),
+        json!({"prefix_ranges": [{"address_prefix": "9.9.9.9", "prefix_len": 32}]}),
+        json!({"transport_protocol": "raw_buffer"}),
+        json!({"source_type": "EXTERNAL"}),
+    ] {
+        let mut matches = also.clone();
+        matches["source_prefix_ranges"] = from_ten.clone();
+        let proxy = Proxy::start(&narrow(matches));
+        let chain = |source: &str| served(&proxy, &from_to(source, "9.9.9.9:81"));
+        assert_eq!(chain("10.1.1.1:5").as_deref(), Some("narrow"), "{also}");
+        assert_eq!(chain("11.1.1.1:5").as_deref(), Some("default"), "{also}");
+    }
+    let proxy = Proxy::start(&narrow(json!({"source_prefix_ranges": from_ten})));
+    assert_eq!(served(&proxy, &from_to("11.1.1.1:5", "9.9.9.9:81")).as_deref(), Some("all"));
+}
+
+#[test]
 fn a_share_of_connections_is_the_same_for_the_same_client() {
     const MATCHERS: &str = "type.googleapis.com/envoy.extensions.matching.input_matchers";
     let hashing = json!({

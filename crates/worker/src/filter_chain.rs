@@ -2,7 +2,7 @@
 //!
 //! Criteria are tried one after the other (`FilterChainMatch` in Envoy's listener API). Each keeps only those chains
 //! that match it most specifically; chains that do not mention a criterion are the least specific for it. So a later
-//! criterion never brings back a chain that an earlier one ruled out.
+//! criterion never brings back a chain that an earlier one ruled out, not even where no other one is left then.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,76 +20,70 @@ pub struct Peer<'a> {
     pub greeting: &'a Greeting,
 }
 
-/// How specifically each criterion matches.
-type Score = [u32; 9];
+/// How specifically a criterion matches: `None` when it does not, and the least for one that is not mentioned.
+type Criterion = fn(&ChainMatch, &Peer<'_>) -> Option<u32>;
+
+/// In Envoy's order.
+const CRITERIA: [Criterion; 9] = [
+    |chain, peer| match chain.destination_port {
+        None => Some(0),
+        Some(port) => matched(peer.local.is_some_and(|address| address.port() == port)),
+    },
+    |chain, peer| longest(&chain.destination_prefixes, peer.local),
+    |chain, peer| closest(&chain.server_names, peer.greeting.server_name.as_deref()),
+    |chain, peer| match chain.transport {
+        TransportMatch::Any => Some(0),
+        TransportMatch::Raw => matched(!peer.greeting.tls),
+        TransportMatch::Tls => matched(peer.greeting.tls),
+    },
+    |chain, peer| preferred(&chain.application_protocols, &peer.greeting.protocols),
+    |chain, peer| longest(&chain.direct_source_prefixes, peer.direct_remote),
+    |chain, peer| match chain.source_kind {
+        SourceKind::Any => Some(0),
+        kind => matched(is_local(peer.local.map(ip), peer.remote.map(ip)) == (kind == SourceKind::SameIpOrLoopback)),
+    },
+    |chain, peer| longest(&chain.source_prefixes, peer.remote),
+    |chain, peer| match chain.source_ports.as_slice() {
+        [] => Some(0),
+        ports => matched(peer.remote.is_some_and(|address| ports.contains(&address.port()))),
+    },
+];
 
 /// The index of the chain that takes the connection.
-pub(crate) fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch> + Clone, peer: &Peer<'_>) -> Option<usize> {
-    let mut best: Option<(usize, Score)> = None;
-    for (index, chain) in chains.enumerate() {
-        // Comparing the scores in order of the criteria is the same as narrowing down by one after the other.
-        if let Some(score) = score(chain, peer)
-            && best.as_ref().is_none_or(|(_, best)| score > *best)
-        {
-            best = Some((index, score));
-        }
+pub(crate) fn choose<'a>(chains: impl Iterator<Item = &'a ChainMatch>, peer: &Peer<'_>) -> Option<usize> {
+    let mut left: Vec<(usize, &ChainMatch)> = chains.enumerate().collect();
+    for criterion in CRITERIA {
+        let best = left.iter().filter_map(|(_, chain)| criterion(chain, peer)).max()?;
+        left.retain(|(_, chain)| criterion(chain, peer) == Some(best));
     }
-    best.map(|(index, _)| index)
-}
-
-/// How specifically each criterion matches, 0 for one that is not mentioned; `None` when one does not match.
-fn score(chain: &ChainMatch, peer: &Peer<'_>) -> Option<Score> {
-    let local = peer.local.map(|address| address.ip());
-    let remote = peer.remote.map(|address| address.ip());
-    let direct = peer.direct_remote.map(|address| address.ip());
-    let port = match chain.destination_port {
-        None => 0,
-        Some(port) => matched(peer.local.is_some_and(|address| address.port() == port))?,
-    };
-    let transport = match chain.transport {
-        TransportMatch::Any => 0,
-        TransportMatch::Raw => matched(!peer.greeting.tls)?,
-        TransportMatch::Tls => matched(peer.greeting.tls)?,
-    };
-    let protocol = match chain.application_protocols.as_slice() {
-        [] => 0,
-        wanted => {
-            let offered = &peer.greeting.protocols;
-            matched(offered.iter().any(|offer| wanted.iter().any(|wanted| wanted.as_bytes() == offer)))?
-        }
-    };
-    let kind = match chain.source_kind {
-        SourceKind::Any => 0,
-        SourceKind::SameIpOrLoopback => matched(is_local(local, remote))?,
-        SourceKind::External => matched(!is_local(local, remote))?,
-    };
-    let source_port = match chain.source_ports.as_slice() {
-        [] => 0,
-        ports => matched(peer.remote.is_some_and(|address| ports.contains(&address.port())))?,
-    };
-    Some([
-        port,
-        longest(&chain.destination_prefixes, local)?,
-        closest(&chain.server_names, peer.greeting.server_name.as_deref())?,
-        transport,
-        protocol,
-        longest(&chain.direct_source_prefixes, direct)?,
-        kind,
-        longest(&chain.source_prefixes, remote)?,
-        source_port,
-    ])
+    left.first().map(|(index, _)| *index)
 }
 
 fn matched(holds: bool) -> Option<u32> {
     holds.then_some(1)
 }
 
-fn longest(ranges: &[Cidr], address: Option<IpAddr>) -> Option<u32> {
+fn ip(address: SocketAddr) -> IpAddr {
+    address.ip()
+}
+
+/// A range of every address is less specific than none (so it is in Envoy). On a Unix socket no range holds.
+fn longest(ranges: &[Cidr], address: Option<SocketAddr>) -> Option<u32> {
     if ranges.is_empty() {
+        return Some(1);
+    }
+    let address = address?.ip();
+    let lengths = ranges.iter().filter(|range| range.contains(address)).map(|range| u32::from(range.length()));
+    lengths.max().map(|length| if length == 0 { 0 } else { length + 1 })
+}
+
+/// The client's order decides.
+fn preferred(wanted: &[String], offered: &[Vec<u8>]) -> Option<u32> {
+    if wanted.is_empty() {
         return Some(0);
     }
-    let address = address?;
-    ranges.iter().filter(|range| range.contains(address)).map(|range| u32::from(range.length()) + 1).max()
+    let place = offered.iter().position(|offer| wanted.iter().any(|wanted| wanted.as_bytes() == offer))?;
+    u32::try_from(offered.len() - place).ok()
 }
 
 /// The name itself is closer than any wildcard, and a longer one is closer than a shorter.
@@ -180,8 +174,55 @@ mod tests {
         assert_eq!(choose(hello(Some("x.b.a.test"), &[])), Some(2));
         assert_eq!(choose(hello(Some("a.test"), &[])), Some(1));
         assert_eq!(choose(hello(Some("test"), &["h2", "http/1.1"])), Some(4));
-        assert_eq!(choose(hello(None, &["http/1.1"])), Some(0));
+        assert_eq!(choose(hello(None, &["http/1.1"])), None, "the chain for TLS wants another protocol");
         assert_eq!(choose(Greeting::default()), Some(5));
+    }
+
+    #[test]
+    fn a_stranger_to_a_chain_of_its_port_was_let_into_the_one_for_all() {
+        let local = || ranges(&["10.0.0.0/8"]);
+        let narrow = [
+            ChainMatch { destination_port: Some(443), ..Default::default() },
+            ChainMatch { destination_prefixes: ranges(&["1.0.0.0/8"]), ..Default::default() },
+            ChainMatch { transport: TransportMatch::Raw, ..Default::default() },
+            ChainMatch { source_kind: SourceKind::External, ..Default::default() },
+        ];
+        for narrow in narrow {
+            let chains = [ChainMatch { source_prefixes: local(), ..narrow }, ChainMatch::default()];
+            let choose = |remote| super::choose(chains.iter(), &peer("1.1.1.1:443", remote));
+            assert_eq!(["10.0.0.1:9", "11.0.0.1:9"].map(choose), [Some(0), None]);
+        }
+        let ports = [
+            ChainMatch { source_prefixes: ranges(&["11.0.0.0/16"]), source_ports: vec![7], ..Default::default() },
+            ChainMatch { source_prefixes: ranges(&["11.0.0.0/8"]), ..Default::default() },
+        ];
+        let choose = |remote| super::choose(ports.iter(), &peer("1.1.1.1:443", remote));
+        assert_eq!(["11.0.0.1:7", "11.0.0.1:9", "11.1.0.1:9"].map(choose), [Some(0), None, Some(1)]);
+    }
+
+    #[test]
+    fn a_range_of_all_addresses_went_before_no_range() {
+        let chains =
+            [ChainMatch { source_prefixes: ranges(&["0.0.0.0/0"]), ..Default::default() }, ChainMatch::default()];
+        assert_eq!(choose(chains.iter(), &peer("1.1.1.1:443", "10.0.0.1:9")), Some(1));
+        assert_eq!(choose(chains.iter().take(1), &peer("1.1.1.1:443", "10.0.0.1:9")), Some(0));
+    }
+
+    #[test]
+    fn the_first_protocol_that_the_client_offers_and_a_chain_names_decides() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let chains = [
+            ChainMatch { application_protocols: names(&["http/1.1"]), ..Default::default() },
+            ChainMatch { application_protocols: names(&["h2", "http/1.1"]), ..Default::default() },
+        ];
+        let choose = |protocols: &[&str]| {
+            let protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+            let greeting = Greeting { tls: true, protocols, ..Greeting::default() };
+            super::choose(chains.iter(), &Peer { local: None, remote: None, direct_remote: None, greeting: &greeting })
+        };
+        assert_eq!(choose(&["h2", "http/1.1"]), Some(1));
+        assert_eq!(choose(&["http/1.1", "h2"]), Some(0));
+        assert_eq!(choose(&["h3"]), None);
     }
 
     #[test]
