@@ -156,6 +156,43 @@ fn the_overprovisioning_factor_decides_when_the_next_priority_helps() {
 }
 
 #[test]
+fn hosts_that_drain_let_the_others_panic_and_the_next_priority_help() {
+    let origins = origins(4);
+    let drains = |indexes: &'static [usize]| {
+        move |index: usize| match indexes.contains(&index) {
+            true => json!({"health_status": "DRAINING"}),
+            false => json!({}),
+        }
+    };
+    let of_one = json!([{"lb_endpoints": endpoints(&origins[..3], drains(&[1, 2]))}]);
+    let proxy = Proxy::start(&config(json!({}), of_one, json!({})));
+    assert_eq!(counts(&proxy, 30), BTreeMap::from([("a".to_owned(), 30)]));
+    let stats = proxy.stats();
+    assert_eq!(
+        ["membership_excluded", "membership_healthy"].map(|name| stats.value(&format!("cluster.origin.{name}"))),
+        [2, 1]
+    );
+    let of_two = json!([
+        {"lb_endpoints": endpoints(&origins[..2], drains(&[0]))},
+        {"priority": 1, "lb_endpoints": endpoints(&origins[2..], drains(&[]))},
+    ]);
+    let proxy = Proxy::start(&config(json!({}), of_two, json!({})));
+    assert_eq!(counts(&proxy, 30), BTreeMap::from([("b".to_owned(), 30)]));
+    assert_eq!(proxy.stats().value("cluster.origin.membership_change"), 2, "one for each priority");
+}
+
+#[test]
+fn a_panic_threshold_below_one_percent_is_none() {
+    let origins = origins(1);
+    let sick = json!([{"lb_endpoints": endpoints(&origins, |_| json!({"health_status": "UNHEALTHY"}))}]);
+    for (threshold, status) in [(0.4, 503), (0.9, 503), (1.0, 200)] {
+        let cluster = json!({"common_lb_config": {"healthy_panic_threshold": {"value": threshold}}});
+        let proxy = Proxy::start(&config(json!({}), sick.clone(), cluster));
+        assert_eq!(proxy.get("/").status, status, "{threshold}");
+    }
+}
+
+#[test]
 fn a_panic_may_fail_instead_of_asking_sick_hosts() {
     let origins = origins(2);
     let all_sick = json!([{"lb_endpoints": endpoints(&origins, |_| json!({"health_status": "UNHEALTHY"}))}]);

@@ -220,6 +220,11 @@ impl Endpoint {
     pub fn is_canary(&self) -> bool {
         is_canary(self.metadata.as_deref())
     }
+
+    /// It is about to go, on purpose.
+    pub fn drains(&self) -> bool {
+        self.leaving == Some(Leaving::Draining)
+    }
 }
 
 /// Whether what is said about an endpoint makes it a canary.

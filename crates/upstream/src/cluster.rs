@@ -331,7 +331,7 @@ impl<C> Cluster<C> {
             all: count(&|_| true),
             healthy: count(&|host| host.standing() == EndpointHealth::Healthy),
             degraded: count(&|host| host.standing() == EndpointHealth::Degraded),
-            excluded: count(&|host| host.health.get().is_excluded(ignores_unchecked)),
+            excluded: count(&|host| host.is_excluded(ignores_unchecked)),
         }
     }
 

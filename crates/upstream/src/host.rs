@@ -98,6 +98,11 @@ impl<C> Host<C> {
         }
     }
 
+    /// It does not count among the hosts of which some share has to be well: nobody expects one that drains to be.
+    pub fn is_excluded(&self, ignores_unchecked: bool) -> bool {
+        self.health.get().is_excluded(ignores_unchecked) || self.endpoint.drains()
+    }
+
     /// What else than its health takes it out of service; nothing where checks or outlier detection do.
     pub fn leaving(&self) -> Option<Leaving> {
         let fails = self.ejected.get() || self.health.get().failed;

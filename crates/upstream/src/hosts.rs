@@ -362,7 +362,7 @@ impl<C> HostSet<C> {
                         EndpointHealth::Degraded => tally.degraded += size(host),
                         EndpointHealth::Unhealthy => {}
                     }
-                    if is_excluded(host, rules) {
+                    if host.is_excluded(rules.ignores_unchecked) {
                         tally.excluded += size(host);
                     }
                 }
@@ -377,10 +377,6 @@ impl<C> HostSet<C> {
         };
         (0..levels).map(of_level).collect()
     }
-}
-
-fn is_excluded<C>(host: &Host<C>, rules: &HealthRules) -> bool {
-    host.health.get().is_excluded(rules.ignores_unchecked)
 }
 
 impl<C> Source<C> {
@@ -432,7 +428,7 @@ impl<C> Source<C> {
         let (mut weights, mut groups) = (Vec::new(), Vec::new());
         for locality in localities(all) {
             let members = || all.iter().filter(|host| is_in(host, locality));
-            let counted = members().filter(|host| !is_excluded(host, rules)).count();
+            let counted = members().filter(|host| !host.is_excluded(rules.ignores_unchecked)).count();
             let used: Vec<_> = members().filter(|host| is_used(host)).cloned().collect();
             if counted > 0 {
                 // What a locality cannot take goes to the others.

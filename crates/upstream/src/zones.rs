@@ -78,7 +78,7 @@ impl Population {
                 EndpointHealth::Degraded => population.degraded += 1,
                 EndpointHealth::Unhealthy => {}
             }
-            population.excluded += u64::from(host.health.get().is_excluded(rules.ignores_unchecked));
+            population.excluded += u64::from(host.is_excluded(rules.ignores_unchecked));
         }
         population
     }

@@ -349,10 +349,12 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
             (MEMBERSHIP_TOTAL, endpoints.len() as u64),
             (MEMBERSHIP_HEALTHY, those(EndpointHealth::Healthy)),
             (MEMBERSHIP_DEGRADED, those(EndpointHealth::Degraded)),
+            (MEMBERSHIP_EXCLUDED, endpoints.iter().filter(|endpoint| endpoint.drains()).count() as u64),
         ]);
     }
-    // The hosts that a cluster begins with are its first change; what comes later the first worker counts.
-    scope.counted = vec![(MEMBERSHIP_CHANGE, u64::from(!cluster.initial.0.is_empty()))];
+    // The hosts that a priority begins with are its first change; what comes later the first worker counts.
+    let priorities: BTreeSet<u32> = cluster.initial.0.iter().map(|endpoint| endpoint.priority).collect();
+    scope.counted = vec![(MEMBERSHIP_CHANGE, priorities.len() as u64)];
     if let (Discovery::Static(endpoints), true) = (&cluster.model.discovery, cluster.transports.is_empty()) {
         scope.counted.push((DEFAULT_TRANSPORT, endpoints.len() as u64));
     }

@@ -65,7 +65,8 @@ fn names(cx: &mut Lowering<'_>, checks: &[Reader<'_>]) {
 
 fn common_lb(at: &Reader<'_>, rules: &mut HealthRules) {
     if let Some(threshold) = at.message("healthy_panic_threshold") {
-        rules.panic_threshold = threshold.f64("value");
+        // Envoy counts whole percents.
+        rules.panic_threshold = threshold.f64("value").floor();
     }
     rules.ignores_unchecked = at.bool("ignore_new_hosts_until_first_hc");
     at.ignore("update_merge_window", "changes of endpoints are taken over at once");
