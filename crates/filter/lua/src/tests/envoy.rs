@@ -570,6 +570,21 @@ fn dynamic_metadata_takes_every_type_and_reaches_the_response() {
 }
 
 #[test]
+fn lists_with_holes_were_refused_as_metadata() {
+    let script = "function envoy_on_request(h)
+        local noted = h:streamInfo():dynamicMetadata()
+        noted:set('ns', 'holes', {[1] = 'a', [3] = 'c'})
+        local list = noted:get('ns').holes
+        h:headers():add('r-list', tostring(list[1]) .. tostring(list[2]) .. tostring(list[3]))
+        h:headers():add('r-far', tostring(pcall(noted.set, noted, 'ns', 'far', {[1] = 'a', [1e9] = 'c'})))
+      end";
+    let seen = run(trial(script), &[], &[]);
+    let list = seen.trial.stream.info.metadata.get("ns", "holes").cloned();
+    assert_eq!(list, Some(Value::List(vec![Value::String("a".into()), Value::Null, Value::String("c".into())])));
+    check_headers(&seen, &[("list", "anilc"), ("far", "false")]);
+}
+
+#[test]
 fn the_stream_tells_its_facts() {
     let seen = check(
         script!("stream_info"),

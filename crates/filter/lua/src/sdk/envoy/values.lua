@@ -36,22 +36,27 @@ local function taken()
   return decode(str(value.text.p, value.text.n))
 end
 
--- A table as JSON: keys 1 to n make a list, texts a map; nothing else fits in metadata.
+-- A table as JSON: whole keys from 1 make a list, with null where there is none, texts a map; nothing else fits in metadata.
+local MAX_HOLES = 1024
 local write
 local function write_table(table, parts, depth)
   if depth > 100 then error("table nested too deeply in dynamicMetadata", 0) end
-  local n, named = 0, false
+  local count, n, named = 0, 0, false
   for key in pairs(table) do
     if type(key) == "string" then
       named = true
     elseif type(key) == "number" and key >= 1 and floor(key) == key then
-      n = n + 1
+      count = count + 1
+      if key > n then n = key end
     else
       error(format("unexpected type %s in table key (only string keys are supported)", type(key)), 0)
     end
   end
-  if n > 0 and (named or n ~= #table) then
+  if n > 0 and named then
     error("unexpected type number in table key (only string keys are supported)", 0)
+  end
+  if n - count > MAX_HOLES then
+    error(format("a list in dynamicMetadata lacks more than %d of its elements", MAX_HOLES), 0)
   end
   local mark = getmetatable(table)
   if n > 0 or mark == json.array_mt or mark == json.empty_array_mt then
@@ -81,7 +86,7 @@ function write(value, parts, depth)
     parts[#parts + 1] = json.encode(value)
   elseif kind == "number" and value == value and value ~= huge and value ~= -huge then
     parts[#parts + 1] = format("%.17g", value)
-  elseif kind == "number" then
+  elseif kind == "number" or kind == "nil" then
     parts[#parts + 1] = "null"
   else
     error(format("unexpected type '%s' in dynamicMetadata", kind), 0)
