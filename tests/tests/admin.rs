@@ -397,6 +397,46 @@ fn a_slow_admin_client_costs_traffic_nothing() {
     assert_eq!(proxy.admin_get("/ready").status, 200);
 }
 
+/// A listener `in` for inbound traffic beside `http`.
+fn with_inbound(origin: &Origin) -> Config {
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    let hosts = json!([{"name": "all", "domains": ["*"], "routes": routes}]);
+    Config::proxy_to(origin.address)
+        .http_named("in", json!({"route_config": {"virtual_hosts": hosts}}))
+        .overlay_listener("in", json!({"traffic_direction": "INBOUND"}))
+}
+
+#[test]
+fn a_drain_without_an_exit_stopped_the_listeners_and_one_of_inbound_ones_drained_all() {
+    let origin = Origin::echo("a");
+    let config = with_inbound(&origin);
+    for path in ["/drain_listeners?skip_exit&inboundonly", "/drain_listeners?graceful&skip_exit&inboundonly"] {
+        let launch = Launch::default().with_arguments(&["--drain-strategy", "immediate", "--drain-time-s", "1"]);
+        let proxy = Proxy::start_with(&config, launch);
+        let mut inbound = RawClient::connect(proxy.address("in"));
+        let mut outbound = proxy.client();
+        assert_eq!(proxy.admin_post(path).status, 200, "{path}");
+        wait_until("the client is told", || inbound.exchange(get("/")).header("connection") == "close");
+        for _ in 0..20 {
+            assert_eq!(outbound.exchange(get("/")).header("connection"), "", "{path}");
+        }
+        let mut next = RawClient::connect(proxy.address("in"));
+        assert_eq!(next.exchange(get("/")).header("connection"), "close", "{path}");
+    }
+}
+
+#[test]
+fn a_drain_of_inbound_listeners_stopped_the_others_in_the_end() {
+    let origin = Origin::echo("a");
+    let config = with_inbound(&origin);
+    let launch = Launch::default().with_arguments(&["--drain-strategy", "immediate", "--drain-time-s", "1"]);
+    let proxy = Proxy::start_with(&config, launch);
+    assert_eq!(proxy.admin_post("/drain_listeners?graceful&inboundonly").status, 200);
+    let address = proxy.address("in");
+    wait_until("inbound connections are refused", || std::net::TcpStream::connect(address).is_err());
+    assert_eq!(proxy.get("/").status, 200);
+}
+
 #[test]
 fn a_graceful_drain_tells_kept_connections_to_close() {
     let origin = Origin::echo("a");

@@ -150,6 +150,13 @@ pub struct Drain {
     pub skip_exit: bool,
 }
 
+impl Drain {
+    /// Clients are told first.
+    pub fn is_gradual(self) -> bool {
+        self.graceful || self.skip_exit
+    }
+}
+
 /// One answered request.
 #[derive(Debug)]
 pub struct Served<'a> {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, RouteBlocks, StreamInfo, Surroundings};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
-use postrider_model::{AccessLog, Codec, HttpConnection, LogOutput, NameForm, TcpProxy};
+use postrider_model::{AccessLog, Codec, Direction, HttpConnection, LogOutput, NameForm, TcpProxy};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{group, http, http_routes, listener_http, tcp, watched_route};
 use postrider_tls::ServerTls;
@@ -273,6 +273,11 @@ impl Chain {
             let began = arrival.counted.as_ref().map(Counted::accepted);
             Rc::make_mut(arrival.noted.get_or_insert_default()).began = began;
         }
+    }
+
+    /// Its listener takes what comes to the workload.
+    pub(crate) fn is_inbound(&self) -> bool {
+        self.surroundings.direction() == Direction::Inbound
     }
 
     /// The configuration has it no more.

@@ -234,7 +234,12 @@ impl Fleet {
     /// Old connections get no new requests; with `stop_accepting` there are no new connections either.
     /// Clients learn it with their answers: at once, or more and more of them `over` some time.
     pub async fn drain(&self, stop_accepting: bool, over: Duration) {
-        self.broadcast(|| Message::Drain { stop_accepting, over }).await;
+        self.broadcast(|| Message::Drain { stop_accepting, over, inbound_only: false }).await;
+    }
+
+    /// The same for connections of listeners whose traffic is inbound, which go on accepting.
+    pub async fn drain_inbound(&self, over: Duration) {
+        self.broadcast(|| Message::Drain { stop_accepting: false, over, inbound_only: true }).await;
     }
 
     /// Tells all workers what is to be done while the process is short of something; `false` when one could not be told

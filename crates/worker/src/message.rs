@@ -63,6 +63,8 @@ pub(crate) enum Message {
         stop_accepting: bool,
         /// Answers say more and more often that their connection ends, over this time; zero is at once.
         over: Duration,
+        /// Only connections of listeners for inbound traffic.
+        inbound_only: bool,
     },
     /// What is to be done while the process is short of something.
     Strain(Arc<Strain>),

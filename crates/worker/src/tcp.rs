@@ -595,8 +595,7 @@ impl Session {
             if !up_moved && !down_moved {
                 break;
             }
-            let drains = |chain: &Rc<Chain>| chain.draining.get() || worker.is_draining();
-            if self.chain.as_ref().is_some_and(drains) {
+            if self.chain.as_ref().is_some_and(|chain| worker.drains(chain)) {
                 return Poll::Ready(Over::Draining);
             }
             self.last_activity = worker.clock.now();

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::buffers::Buffers;
+use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::h2::Lanes;
@@ -42,6 +43,14 @@ const MAX_SPARE_EXCHANGES: usize = 256;
 
 /// How often pools, clocks and log buffers are looked after.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How connections are asked to end.
+#[derive(Clone, Copy)]
+pub(crate) struct Draining {
+    since: Moment,
+    over: Duration,
+    inbound_only: bool,
+}
 
 pub(crate) struct Worker {
     pub(crate) id: u32,
@@ -91,8 +100,7 @@ pub(crate) struct Worker {
     next_id: Cell<u64>,
     /// Workers there are, and a way to each.
     pub(crate) peers: OnceCell<Vec<mpsc::Sender<Message>>>,
-    /// Since when, and over which time, old connections get no new requests.
-    pub(crate) draining: Cell<Option<(Moment, Duration)>>,
+    pub(crate) draining: Cell<Option<Draining>>,
     /// The proxy is to say of itself that it is not healthy.
     pub(crate) fails_health: Cell<bool>,
     /// Somebody watches which routes requests find, until then.
@@ -280,8 +288,8 @@ impl Worker {
                     listener.adopt(&self, stream, peer);
                 }
             }
-            Message::Drain { stop_accepting, over } => {
-                self.draining.set(Some((self.clock.now(), over)));
+            Message::Drain { stop_accepting, over, inbound_only } => {
+                self.draining.set(Some(Draining { since: self.clock.now(), over, inbound_only }));
                 if stop_accepting {
                     self.stopping.set(true);
                     self.listeners.borrow().values().for_each(|listener| listener.stop_accepting());
@@ -594,9 +602,17 @@ impl Worker {
         }
     }
 
-    /// Whether this answer should say that its connection ends: under a gradual drain, the likelier the later.
-    pub(crate) fn is_draining(&self) -> bool {
-        let Some((since, over)) = self.draining.get() else { return false };
+    /// Whether an answer should say now that its connection ends: under a gradual drain, the likelier the later.
+    #[inline]
+    pub(crate) fn drains(&self, chain: &Chain) -> bool {
+        chain.draining.get() || self.draining.get().is_some_and(|draining| self.drains_by(draining, chain))
+    }
+
+    #[cold]
+    fn drains_by(&self, Draining { since, over, inbound_only }: Draining, chain: &Chain) -> bool {
+        if inbound_only && !chain.is_inbound() {
+            return false;
+        }
         let passed = self.clock.now().saturating_duration_since(since);
         passed >= over
             || (self.random.below(1 << 20) as f64) < passed.as_secs_f64() / over.as_secs_f64() * f64::from(1 << 20)

@@ -215,6 +215,7 @@ impl Process<'_> {
         // What changed since it was read, and before anybody watched it.
         self.reload(false, &mut watch).await;
         self.follow_settings();
+        let mut draining: Option<Drain> = None;
         let mut draining_until: Option<Instant> = None;
         let mut day = tokio::time::interval(CERTIFICATES_TOLD);
         loop {
@@ -249,7 +250,7 @@ impl Process<'_> {
                 }
                 () = drained => {
                     draining_until = None;
-                    self.stop_listeners(Drain::default()).await;
+                    self.stop_listeners(draining.unwrap_or_default()).await;
                 }
                 order = self.inbox.recv() => match order {
                     None | Some(Order::Quit) => return,
@@ -278,15 +279,21 @@ impl Process<'_> {
                             self.follow_settings();
                         }
                     }
-                    Some(Order::Drain(drain)) if drain.graceful => {
+                    // It is under way, of these listeners at least.
+                    Some(Order::Drain(drain))
+                        if drain.is_gradual()
+                            && draining.is_some_and(|known| !known.inbound_only || drain.inbound_only) => {}
+                    Some(Order::Drain(drain)) if drain.is_gradual() => {
+                        draining = Some(drain);
                         let over = match self.options.drain_strategy {
                             DrainStrategy::Gradual => self.options.drain_time,
                             DrainStrategy::Immediate => Duration::ZERO,
                         };
-                        self.state.fleet.drain(false, over).await;
-                        if !drain.skip_exit {
-                            draining_until = Some(Instant::now() + self.options.drain_time);
+                        match drain.inbound_only {
+                            true => self.state.fleet.drain_inbound(over).await,
+                            false => self.state.fleet.drain(false, over).await,
                         }
+                        draining_until = (!drain.skip_exit).then(|| Instant::now() + self.options.drain_time);
                     }
                     Some(Order::Drain(drain)) => self.stop_listeners(drain).await,
                 },

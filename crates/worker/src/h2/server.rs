@@ -294,7 +294,7 @@ impl Watch {
             self.ending = Some(now);
         } else if self.dismissed {
             self.ending = Some(now);
-        } else if worker.stopping.get() || worker.is_draining() || shared.chain.draining.get() {
+        } else if worker.stopping.get() || worker.drains(&shared.chain) {
             stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE);
             self.ending = Some(now);
         }

@@ -502,7 +502,7 @@ impl Connection {
 
     /// Answers should say that this connection ends.
     pub(crate) fn is_draining(&self) -> bool {
-        self.worker.is_draining() || self.chain.draining.get()
+        self.worker.drains(&self.chain)
     }
 
     /// Sends what of the gathered bytes the client takes without being waited for: what there was of a message that breaks off.
