@@ -8,7 +8,7 @@ pub struct Request {
     pub method: String,
     /// As received, without the query.
     pub path: String,
-    /// Decoded, in order; a parameter without `=` has an empty value.
+    /// Decoded, in order; a parameter without `=` has an empty value. Of a form in the body where the path has none.
     pub query: Vec<(String, String)>,
     /// The media types that the client takes, as it says it; empty if it does not.
     pub accept: String,

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::header;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Response, StatusCode};
+use hyper::{HeaderMap, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use postrider_model::Address;
 use postrider_telemetry::{error, warning};
@@ -37,7 +37,7 @@ pub const MAX_CONNECTIONS: usize = 64;
 pub const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// Header lines; more are answered with 431.
 pub const MAX_HEADERS: usize = 64;
-/// A request's body; more is answered with 413. No endpoint of Envoy's reads one.
+/// A request's body; more is answered with 413.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a client may take for a head, and stay idle between requests.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,6 +48,8 @@ pub const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
 pub const STOP_GRACE: Duration = Duration::from_secs(1);
 /// The admin's statistics are nobody's worker.
 const NO_WORKER: u32 = u32::MAX;
+/// Of a body that has parameters.
+const FORM: &str = "application/x-www-form-urlencoded";
 /// How long to wait after a failed accept, mostly for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -280,6 +282,12 @@ async fn connection(
     orders.into_iter().for_each(|order| order());
 }
 
+/// Whether the body has parameters; what stands behind the type says nothing else (RFC 9110, section 8.3.1).
+fn is_form(fields: &HeaderMap) -> bool {
+    let kind = fields.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.and_then(|kind| kind.split(';').next()).is_some_and(|kind| kind.trim().eq_ignore_ascii_case(FORM))
+}
+
 async fn answer(
     request: hyper::Request<Incoming>,
     peer: Option<SocketAddr>,
@@ -297,17 +305,25 @@ async fn answer(
     let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
     let reply = match body {
         _ if !allowed => Reply::refusal(StatusCode::FORBIDDEN, format!("request to path {target} not allowed")),
-        Ok(body) => endpoints.answer(
-            &Request {
-                method: head.method.as_str().to_string(),
-                path: head.uri.path().to_string(),
-                query: parse_query(head.uri.query().unwrap_or("")),
-                accept,
-                body: body.to_bytes().to_vec(),
-                peer,
-            },
-            from_a_page,
-        ),
+        Ok(body) => {
+            let body = body.to_bytes().to_vec();
+            let mut query = parse_query(head.uri.query().unwrap_or(""));
+            // As in Envoy, a form counts where the path says nothing.
+            if query.is_empty() && is_form(&head.headers) {
+                query = parse_query(&String::from_utf8_lossy(&body));
+            }
+            endpoints.answer(
+                &Request {
+                    method: head.method.as_str().to_string(),
+                    path: head.uri.path().to_string(),
+                    query,
+                    accept,
+                    body,
+                    peer,
+                },
+                from_a_page,
+            )
+        }
         Err(_) => Reply::refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("a body may have {MAX_BODY_BYTES} bytes\n")),
     };
     let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());

@@ -18,6 +18,7 @@ struct Process {
     state: Mutex<ServerState>,
     orders: mpsc::SyncSender<String>,
     clusters: Vec<ClusterStatus>,
+    listeners: Vec<ListenerStatus>,
     history: History,
     registry: Registry,
     /// Where traces of the tap in force go.
@@ -83,7 +84,7 @@ impl Control for Process {
     }
 
     fn listeners(&self) -> Vec<ListenerStatus> {
-        [("web", "127.0.0.1:18731"), ("raw", "127.0.0.1:18732")].map(|(name, address)| listener(name, address)).into()
+        self.listeners.clone()
     }
 
     fn plugins(&self) -> Vec<PluginStatus> {
@@ -233,11 +234,23 @@ fn recorded_clusters() -> Vec<ClusterStatus> {
 }
 
 fn start_with(address: &Address, clusters: Vec<ClusterStatus>, more: Vec<Endpoint>) -> io::Result<Fixture> {
+    let listeners = [("web", "127.0.0.1:18731"), ("raw", "127.0.0.1:18732")];
+    let listeners = listeners.map(|(name, address)| listener(name, address)).into();
+    start_process(address, clusters, listeners, more)
+}
+
+fn start_process(
+    address: &Address,
+    clusters: Vec<ClusterStatus>,
+    listeners: Vec<ListenerStatus>,
+    more: Vec<Endpoint>,
+) -> io::Result<Fixture> {
     let (orders, received) = mpsc::sync_channel(16);
     let process = Arc::new(Process {
         state: Mutex::new(ServerState::Live),
         orders,
         clusters,
+        listeners,
         history: History::default(),
         registry: Registry::new(),
         traces: Mutex::default(),
@@ -358,6 +371,17 @@ fn clusters_and_listeners_are_envoys_bytes() {
     clusters.reverse();
     let fixture = start_with(&anywhere(), clusters, Vec::new()).unwrap();
     assert_eq!(fixture.read("/clusters?format=json").body, include_str!("envoy-1.40/clusters.json"));
+}
+
+#[test]
+fn each_address_of_a_listener_has_a_line() {
+    let mut web = listener("web", "127.0.0.1:1");
+    web.additional_addresses = vec![Address::Tcp("127.0.0.1:2".parse().unwrap())];
+    let fixture = start_process(&anywhere(), Vec::new(), vec![web], Vec::new()).unwrap();
+    assert_eq!(fixture.read("/listeners").body, "web::127.0.0.1:1\nweb::127.0.0.1:2\n");
+    let json: Value = serde_json::from_str(&fixture.read("/listeners?format=json").body).unwrap();
+    let others = &json["listener_statuses"][0]["additional_local_addresses"];
+    assert_eq!(others[0]["socket_address"]["port_value"], 2);
 }
 
 #[test]
@@ -811,6 +835,8 @@ fn logging_levels_are_listed_and_changed() {
         ("nope=debug", "unknown logger name"),
         ("paths=dns:info,nope:debug", "unknown logger name"),
         ("level=nope", "unknown logger level"),
+        ("level=warn", "unknown logger level"),
+        ("dns=warn", "unknown logger level"),
         ("paths=admin", "empty logger name or empty logger level"),
         ("level=info&dns=debug", "invalid number of parameters"),
         ("group=x", "group parameter requires fine-grain logging to be enabled"),
@@ -820,7 +846,38 @@ fn logging_levels_are_listed_and_changed() {
         assert!(answer.body.starts_with(&format!("error: {reason}\n\nusage: /logging?")), "{}", answer.body);
     }
     assert_eq!(log::level(Component::Dns), Level::Trace, "a refused list changes nothing");
-    assert!(fixture.order("/logging?level=info").body.contains("\n  dns: info\n"));
+    for query in ["group=&dns=", "paths=,", "level=&paths=", "level"] {
+        assert_eq!(fixture.order(&format!("/logging?{query}")).status, 200, "{query}");
+    }
+    assert_eq!(log::level(Component::Dns), Level::Trace, "what is empty changes nothing");
+    for (query, level) in [
+        ("level=&paths=dns:debug", "debug"),
+        ("paths=dns:error,,", "error"),
+        ("paths=dns:off&paths=nope", "off"),
+        ("level=warning&level=debug", "warning"),
+        ("level=info&paths=", "info"),
+    ] {
+        let changed = fixture.order(&format!("/logging?{query}"));
+        assert_eq!(changed.status, 200, "{query}");
+        assert!(changed.body.contains(&format!("\n  dns: {level}\n")), "{query}: {}", changed.body);
+    }
+}
+
+#[test]
+fn parameters_come_as_a_form_where_the_path_has_none() {
+    let fixture = start();
+    let send = |target: &str, kind: &str, form: &str| {
+        let fields = format!("host: a\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}", form.len());
+        fixture.raw(format!("POST {target} HTTP/1.1\r\n{fields}\r\n\r\n{form}").as_bytes())
+    };
+    let refused = |answer: Answer| answer.body.starts_with("error: unknown logger level\n");
+    for kind in ["application/x-www-form-urlencoded", "Application/X-WWW-Form-URLEncoded; charset=UTF-8"] {
+        assert!(refused(send("/logging", kind, "level=nope")), "{kind}");
+        assert_eq!(send("/clusters?filter=x", kind, "format=json").body, "", "the path says what is asked for");
+        assert_eq!(send("/runtime_modify", kind, "a=1").status, 503, "{kind}");
+    }
+    assert!(!refused(send("/logging", "text/plain", "level=nope")));
+    assert!(send("/runtime_modify", "text/plain", "a=1").body.starts_with("usage: /runtime_modify?"));
 }
 
 #[test]

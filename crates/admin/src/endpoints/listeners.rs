@@ -23,12 +23,10 @@ pub(super) fn listeners(control: &dyn Control, request: &Request) -> Reply {
     }
     let mut out = String::new();
     for listener in &listeners {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "{}::{}", listener.name, listener.address);
-        listener.additional_addresses.iter().for_each(|address| {
-            let _ = write!(out, "::{address}");
-        });
-        out.push('\n');
+        for address in std::iter::once(&listener.address).chain(&listener.additional_addresses) {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{}::{address}", listener.name);
+        }
     }
     Reply::text(out)
 }

@@ -32,18 +32,20 @@ const USAGE: &str = "usage: /logging?<name>=<level> (change single level)\n\
                      levels: trace debug info warning error critical off \n";
 
 fn change(query: &[(String, String)]) -> Result<(), &'static str> {
-    let (key, value) = match query {
-        [] => return Ok(()),
-        [(key, value)] => (key.as_str(), value.as_str()),
-        _ => return Err("invalid number of parameters"),
-    };
-    if key == "group" {
-        return Err("group parameter requires fine-grain logging to be enabled");
+    let mut chosen: Option<(&str, &str)> = None;
+    for (key, value) in query {
+        match chosen {
+            // The fields of a page's form are there although nobody wrote into them.
+            _ if value.is_empty() => {}
+            // The first one counts.
+            Some((known, _)) if known == key => {}
+            Some(_) => return Err("invalid number of parameters"),
+            None => chosen = Some((key, value)),
+        }
     }
-    if value.is_empty() {
-        return Ok(());
-    }
+    let Some((key, value)) = chosen else { return Ok(()) };
     match key {
+        "group" => return Err("group parameter requires fine-grain logging to be enabled"),
         "level" => log::set_level(level(value)?),
         "paths" => {
             let change = |path: &str| {
@@ -51,13 +53,18 @@ fn change(query: &[(String, String)]) -> Result<(), &'static str> {
                     .split_once(':')
                     .filter(|(name, level)| !name.is_empty() && !level.is_empty())
                     .ok_or("empty logger name or empty logger level")?;
-                Ok((component(name)?, level(wanted)?))
+                let wanted = level(wanted)?;
+                Ok((component(name)?, wanted))
             };
+            let paths = value.split(',').filter(|path| !path.trim().is_empty());
             // All or none.
-            let changes: Vec<_> = value.split(',').map(change).collect::<Result<_, &'static str>>()?;
+            let changes: Vec<_> = paths.map(change).collect::<Result<_, &'static str>>()?;
             changes.into_iter().for_each(|(component, level)| log::set_component_level(component, level));
         }
-        name => log::set_component_level(component(name)?, level(value)?),
+        name => {
+            let wanted = level(value)?;
+            log::set_component_level(component(name)?, wanted);
+        }
     }
     Ok(())
 }
@@ -67,7 +74,9 @@ fn component(name: &str) -> Result<Component, &'static str> {
 }
 
 fn level(name: &str) -> Result<Level, &'static str> {
-    name.parse().map_err(|()| "unknown logger level")
+    // Flags take `warn` as well, Envoy's endpoint does not.
+    let level = name.parse().ok().filter(|level: &Level| level.name() == name);
+    level.ok_or("unknown logger level")
 }
 
 fn levels() -> String {

@@ -1,7 +1,7 @@
 //! `/runtime` and `/runtime_modify`: values by keys, and how they are changed while the process runs.
 
 use crate::control::Control;
-use crate::request::{Request, parse_query};
+use crate::request::Request;
 use crate::response::Reply;
 use hyper::StatusCode;
 use serde_json::{Map, json};
@@ -22,13 +22,10 @@ pub(super) fn runtime(control: &dyn Control, _: &Request) -> Reply {
 
 /// The values are in force when it answers.
 pub(super) fn modify(control: &dyn Control, request: &Request) -> Reply {
-    // As in Envoy, a form counts where the path says nothing.
-    let form = || parse_query(&String::from_utf8_lossy(&request.body));
-    let changes = if request.query.is_empty() { form() } else { request.query.clone() };
-    if changes.is_empty() {
+    if request.query.is_empty() {
         return Reply::bad_request(USAGE);
     }
-    match control.modify_runtime(changes) {
+    match control.modify_runtime(request.query.clone()) {
         Ok(()) => Reply::done(),
         Err(reason) => Reply::refusal(StatusCode::SERVICE_UNAVAILABLE, reason),
     }
