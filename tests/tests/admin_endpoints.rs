@@ -131,6 +131,8 @@ const ENDPOINTS: &[(&str, &str, u16, &str, Body)] = &[
         TEXT,
         Starts("error: unknown logger level\n\nusage: /logging?<name>=<level>"),
     ),
+    ("POST", "/logging?level=info&paths=", 200, TEXT, Starts("active loggers:\n  a")),
+    ("POST", "/logging?level=warn", 400, TEXT, Starts("error: unknown logger level\n\nusage: ")),
     ("POST", "/logging?nothing=info", 400, TEXT, Starts("error: unknown logger name\n\nusage: ")),
     ("POST", "/logging?level=info&admin=info", 400, TEXT, Starts("error: invalid number of parameters\n\n")),
     ("GET", "/reopen_logs", 405, TEXT, Any),
@@ -236,6 +238,31 @@ fn the_dump_of_endpoints_is_envoys() {
         sections["configs"].as_array().unwrap().iter().map(|c| c["@type"].as_str().unwrap()).collect();
     assert_eq!(kinds[2], "type.googleapis.com/envoy.admin.v3.EndpointsConfigDump");
     assert!(!proxy.admin_get("/config_dump").text().contains("EndpointsConfigDump"));
+}
+
+#[test]
+fn endpoints_are_dumped_with_what_is_configured_of_them() {
+    let address = |port: u16| json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
+    let drained = json!({
+        "endpoint": {"address": address(1), "hostname": "h", "additional_addresses": [{"address": address(2)}],
+            "health_check_config": {"port_value": 3, "hostname": "c"}},
+        "health_status": "DRAINING",
+        "metadata": {"filter_metadata": {"envoy.lb": {"a": "b", "n": 1, "list": [true]}}},
+    });
+    let late = json!({"endpoint": {"address": address(4)}, "health_status": "TIMEOUT"});
+    let load = json!({"cluster_name": "c", "endpoints": [{"lb_endpoints": [drained, late]}]});
+    let proxy = Proxy::start(&Config::new().cluster_with("c", &[], json!({"load_assignment": load})));
+    let dump = proxy.admin_json("/config_dump?include_eds&resource=static_endpoint_configs");
+    let mut want = drained;
+    want["health_status"] = json!("UNHEALTHY");
+    want["load_balancing_weight"] = json!(1);
+    let told = &dump["configs"][0]["endpoint_config"]["endpoints"][0]["lb_endpoints"];
+    assert_eq!(told[0], want);
+    assert_eq!(told[1].get("metadata"), None);
+    let text = proxy.admin_get("/clusters");
+    for flags in ["1::health_flags::/eds_status_draining", "4::health_flags::/failed_eds_health"] {
+        assert!(text.text().contains(&format!("c::127.0.0.1:{flags}\n")), "{flags} is not in\n{}", text.text());
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The state of the process, its clusters, listeners and plugins, as values.
 
-use postrider_model::{Address, Thresholds};
+use postrider_model::{Address, Metadata, Thresholds};
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Envoy's `ServerInfo.State`.
@@ -83,6 +84,8 @@ pub struct RateComparison {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndpointStatus {
     pub address: Address,
+    /// Others of the same endpoint.
+    pub additional_addresses: Vec<Address>,
     /// As configured for a DNS cluster; empty for a plain address.
     pub hostname: String,
     pub weight: u32,
@@ -91,6 +94,12 @@ pub struct EndpointStatus {
     pub zone: String,
     pub sub_zone: String,
     pub canary: bool,
+    /// What else the configuration says about it.
+    pub metadata: Option<Arc<Metadata>>,
+    /// What active checks ask for, where its configuration says that; may be empty.
+    pub check_hostname: String,
+    /// The same with the port.
+    pub check_port: Option<u16>,
     /// In percent, as outlier detection found it in its last interval.
     pub success_rate: Option<f64>,
     /// The same of reaching it.
@@ -113,6 +122,7 @@ impl EndpointStatus {
     pub fn new(address: Address) -> Self {
         Self {
             address,
+            additional_addresses: Vec::new(),
             hostname: String::new(),
             weight: 1,
             priority: 0,
@@ -120,6 +130,9 @@ impl EndpointStatus {
             zone: String::new(),
             sub_zone: String::new(),
             canary: false,
+            metadata: None,
+            check_hostname: String::new(),
+            check_port: None,
             success_rate: None,
             local_origin_success_rate: None,
             health: Vec::new(),
@@ -164,8 +177,10 @@ impl EndpointStatus {
 pub enum HealthFlag {
     FailedActiveCheck,
     FailedOutlierCheck,
-    /// Configured as unhealthy.
+    /// Configured as unhealthy, or timed out.
     FailedByConfiguration,
+    /// Configured as draining.
+    DrainingByConfiguration,
     DegradedActiveCheck,
     /// Configured as degraded.
     DegradedByConfiguration,
@@ -188,6 +203,7 @@ impl HealthFlag {
             Self::FailedActiveCheck => ("failed_active_hc", Some("failed_active_health_check")),
             Self::FailedOutlierCheck => ("failed_outlier_check", Some("failed_outlier_check")),
             Self::FailedByConfiguration => ("failed_eds_health", None),
+            Self::DrainingByConfiguration => ("eds_status_draining", None),
             Self::DegradedActiveCheck => ("degraded_active_hc", Some("failed_active_degraded_check")),
             Self::DegradedByConfiguration => ("degraded_eds_health", None),
             Self::DegradedByItself => ("degraded_outlier_detection", Some("failed_degraded_outlier_detection")),

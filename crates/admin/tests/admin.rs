@@ -400,6 +400,20 @@ fn an_endpoint_says_why_it_is_not_healthy() {
 }
 
 #[test]
+fn a_draining_endpoint_is_told_as_such() {
+    let mut clusters = recorded_clusters();
+    clusters[0].endpoints[0].health = vec![HealthFlag::DrainingByConfiguration];
+    let fixture = start_with(&anywhere(), clusters, Vec::new()).unwrap();
+    let text = fixture.read("/clusters").body;
+    assert!(text.contains("adm::127.0.0.1:18733::health_flags::/eds_status_draining\n"), "{text}");
+    let json: Value = serde_json::from_str(&fixture.read("/clusters?format=json").body).unwrap();
+    let host = &json["cluster_statuses"][0]["host_statuses"][0];
+    assert_eq!(host["health_status"], json!({ "eds_health_status": "DRAINING" }));
+    let dump = fixture.read("/config_dump?include_eds&resource=static_endpoint_configs&name_regex=adm").body;
+    assert!(dump.contains("\"health_status\": \"UNHEALTHY\""), "as in Envoy: {dump}");
+}
+
+#[test]
 fn what_success_rates_were_compared_with_is_shown() {
     let mut clusters = recorded_clusters();
     let compared = |average, threshold| Some(RateComparison { average, threshold });

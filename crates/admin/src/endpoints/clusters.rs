@@ -194,6 +194,8 @@ fn health_status(flags: &[HealthFlag]) -> Value {
     }
     let configured = if flags.contains(&HealthFlag::FailedByConfiguration) {
         "UNHEALTHY"
+    } else if flags.contains(&HealthFlag::DrainingByConfiguration) {
+        "DRAINING"
     } else if flags.contains(&HealthFlag::DegradedByConfiguration) {
         "DEGRADED"
     } else {

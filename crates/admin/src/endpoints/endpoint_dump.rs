@@ -63,14 +63,54 @@ fn endpoint(host: &EndpointStatus) -> Value {
     if !host.hostname.is_empty() {
         endpoint["hostname"] = json!(host.hostname);
     }
-    json!({ "endpoint": endpoint, "health_status": health(&host.health), "load_balancing_weight": host.weight })
+    if !host.additional_addresses.is_empty() {
+        let others = host.additional_addresses.iter().map(|other| json!({ "address": address(other) }));
+        endpoint["additional_addresses"] = others.collect();
+    }
+    if let Some(port) = host.check_port {
+        endpoint["health_check_config"]["port_value"] = json!(port);
+    }
+    if !host.check_hostname.is_empty() {
+        endpoint["health_check_config"]["hostname"] = json!(host.check_hostname);
+    }
+    let mut out = json!({ "endpoint": endpoint, "health_status": health(&host.health) });
+    // What has a message of its own type is in the section of clusters alone.
+    let mut maps = host.metadata.iter().flat_map(|metadata| metadata.iter()).peekable();
+    if maps.peek().is_some() {
+        let maps: Map<String, Value> = maps.map(|(name, map)| (name.to_owned(), json_of(map))).collect();
+        out["metadata"] = json!({ "filter_metadata": maps });
+    }
+    out["load_balancing_weight"] = json!(host.weight);
+    out
+}
+
+fn json_of(value: &postrider_model::Value) -> Value {
+    use postrider_model::Value as Known;
+    // Up to here every whole number is one of 64 bits, too.
+    const WHOLE: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Known::Null => Value::Null,
+        Known::Bool(value) => json!(value),
+        // As protobuf's JSON writes it: without `.0`.
+        Known::Number(value) if value.fract() == 0.0 && value.abs() < WHOLE => json!(*value as i64),
+        Known::Number(value) => json!(value),
+        Known::Integer(value) => json!(value),
+        Known::String(value) => json!(value),
+        Known::List(items) => items.iter().map(json_of).collect(),
+        Known::Map(entries) => {
+            Value::Object(entries.iter().map(|(key, value)| (key.clone(), json_of(value))).collect())
+        }
+    }
 }
 
 fn health(flags: &[HealthFlag]) -> &'static str {
     let fails = |flag: &HealthFlag| {
         matches!(
             flag,
-            HealthFlag::FailedActiveCheck | HealthFlag::FailedOutlierCheck | HealthFlag::FailedByConfiguration
+            HealthFlag::FailedActiveCheck
+                | HealthFlag::FailedOutlierCheck
+                | HealthFlag::FailedByConfiguration
+                | HealthFlag::DrainingByConfiguration
         )
     };
     let is_degraded = |flag: &HealthFlag| {

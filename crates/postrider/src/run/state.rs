@@ -11,7 +11,7 @@ use postrider_admin::{
 };
 use postrider_config_envoy::{Dump, Runtime};
 use postrider_filter_plugin::json::to_json;
-use postrider_model::{Admin, EndpointHealth, Snapshot, StatsRules, StringMatch, Value as Metadata};
+use postrider_model::{Admin, EndpointHealth, Leaving, Snapshot, StatsRules, StringMatch, Value as Metadata};
 use postrider_telemetry::intervals::{Interval, Intervals};
 use postrider_telemetry::{KnownScope, Registry};
 use postrider_worker::{Fleet, HostReport, Report};
@@ -389,6 +389,12 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
                 fresh.weight = host.endpoint.weight;
                 fresh.priority = host.endpoint.priority;
                 fresh.canary = host.endpoint.is_canary();
+                fresh.additional_addresses.clone_from(&host.endpoint.additional);
+                fresh.metadata.clone_from(&host.endpoint.metadata);
+                if let Some(check) = &host.endpoint.check {
+                    fresh.check_hostname.clone_from(&check.hostname);
+                    fresh.check_port = check.port;
+                }
                 fresh.health = health_flags(host);
                 [fresh.success_rate, fresh.local_origin_success_rate] = host.success_rates;
                 if let Some(place) = &host.endpoint.place {
@@ -426,15 +432,17 @@ fn cluster_status(cluster: &postrider_model::Cluster, reports: &[Report]) -> Clu
 /// In Envoy's order.
 fn health_flags(host: &HostReport) -> Vec<HealthFlag> {
     let configured = host.endpoint.health;
+    let is_draining = host.endpoint.leaving == Some(Leaving::Draining);
     [
         (host.health.failed, HealthFlag::FailedActiveCheck),
         (host.ejected, HealthFlag::FailedOutlierCheck),
-        (configured == EndpointHealth::Unhealthy, HealthFlag::FailedByConfiguration),
+        (configured == EndpointHealth::Unhealthy && !is_draining, HealthFlag::FailedByConfiguration),
         (host.health.degraded, HealthFlag::DegradedActiveCheck),
         (configured == EndpointHealth::Degraded, HealthFlag::DegradedByConfiguration),
         (host.removed, HealthFlag::PendingRemoval),
         (host.health.excluded, HealthFlag::ExcludedByItself),
         (host.health.timed_out, HealthFlag::ActiveCheckTimeout),
+        (is_draining, HealthFlag::DrainingByConfiguration),
         (host.degraded, HealthFlag::DegradedByItself),
     ]
     .into_iter()
