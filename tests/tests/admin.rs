@@ -232,9 +232,13 @@ fn alerts_on_a_cluster_without_healthy_hosts_found_no_series() {
     assert!(!lines.iter().any(|line| active_of_gone(&line) || line.contains("retry")), "nothing came to be: {lines:?}");
     assert_eq!(proxy.admin_post("/reset_counters").status, 200);
     let used = Stats::parse(proxy.admin_get("/stats?usedonly").text());
-    for reset in
-        ["cluster.origin.upstream_rq_total", "cluster.origin.upstream_rq_200", "http.ingress_http.downstream_rq_2xx"]
-    {
+    for reset in [
+        "cluster.origin.upstream_rq_total",
+        "cluster.origin.upstream_rq_200",
+        "cluster.origin.membership_change",
+        "cluster.origin.default.total_match_count",
+        "http.ingress_http.downstream_rq_2xx",
+    ] {
         assert_eq!(used.0.get(reset).map(String::as_str), Some("0"), "{reset}");
     }
     assert!(!used.0.contains_key("cluster.origin.upstream_rq_retry"));

@@ -180,7 +180,7 @@ mod tests {
             second,
             ["upstream_cx_total 2 of 3", "upstream_rq_active =0", "upstream_cx_length_ms [(5, 2)] of 3, up to [100.0]"]
         );
-        registry.reset_counters();
+        registry.reset_counters(&[]);
         block.inc(cluster::UPSTREAM_CX_TOTAL);
         assert_eq!(told(&mut ledger, &registry)[0], "upstream_cx_total 1 of 1");
     }

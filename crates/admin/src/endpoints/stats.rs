@@ -83,7 +83,7 @@ pub(super) fn prometheus(control: &dyn Control, request: &Request) -> Reply {
 }
 
 pub(super) fn reset_counters(control: &dyn Control, _: &Request) -> Reply {
-    control.statistics().reset_counters();
+    control.statistics().reset_counters(&control.known_scopes());
     Reply::done()
 }
 

@@ -128,6 +128,7 @@ impl Registry {
 
     /// Forgets every scope for which `keep` is false.
     pub fn retain(&self, keep: impl Fn(&'static StatSet, &str) -> bool) {
+        self.shared.before_reset().retain(|key, before| keep(before.set, &key.prefix));
         self.shared.lock().retain(|_, scope| {
             let mut blocks = scope.lock();
             blocks.removed = !keep(scope.set, &scope.prefix);
@@ -140,8 +141,18 @@ impl Registry {
         self.shared.lock().len()
     }
 
-    /// Every counter reads as zero from now on, in every scope; gauges and histograms stay (Envoy's `/reset_counters`).
-    pub fn reset_counters(&self) {
+    /// Every counter reads as zero from now on, in every scope, those of `known` that are counted elsewhere as well; gauges
+    /// and histograms stay (Envoy's `/reset_counters`).
+    pub fn reset_counters(&self, known: &[KnownScope]) {
+        let mut before_reset = self.shared.before_reset();
+        before_reset.clear();
+        for scope in known.iter().filter(|scope| !scope.counted.is_empty()) {
+            let key = Key { set: scope.set.id, prefix: scope.prefix.clone() };
+            let before = before_reset.entry(key).or_insert(BeforeReset { set: scope.set, counted: Vec::new() });
+            // A scope may be known twice, for different counters.
+            before.counted.extend_from_slice(&scope.counted);
+        }
+        drop(before_reset);
         for scope in self.shared.all() {
             let mut blocks = scope.lock();
             let now = blocks.totals(scope.set);
@@ -174,7 +185,12 @@ impl Registry {
             let values = values.named(scope.set, scope.prefix.clone(), used);
             out.insert((scope.set.scope_name(&scope.prefix), scope.set.id), values);
         }
+        let before_reset = self.shared.before_reset();
         for scope in known {
+            let before = match before_reset.is_empty() {
+                true => None,
+                false => before_reset.get(&Key { set: scope.set.id, prefix: scope.prefix.clone() }),
+            };
             let key = (scope.set.scope_name(&scope.prefix), scope.set.id);
             let values = out.entry(key).or_insert_with(|| ScopeValues::zeros(scope.set, &scope.prefix));
             values.tags.clone_from(&scope.tags);
@@ -193,11 +209,16 @@ impl Registry {
             }
             for (counter, value) in &scope.counted {
                 debug_assert_eq!(counter.set, scope.set.id, "a counter of another set");
+                let before = before.map_or(0, |before| before.of(*counter));
                 if let Some(cell) = values.cells.get_mut(counter.cell as usize) {
-                    *cell = cell.wrapping_add(*value);
+                    *cell = cell.wrapping_add(value.saturating_sub(before));
+                }
+                if *value > 0 {
+                    values.used.add(counter.cell as usize);
                 }
             }
         }
+        drop(before_reset);
         out.into_values().collect()
     }
 }
@@ -255,6 +276,21 @@ impl ScopeValues {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     scopes: Mutex<HashMap<Key, Arc<Scope>>>,
+    /// What [`KnownScope::counted`] was at the last reset. Only readers take this lock, and whoever resets.
+    before_reset: Mutex<HashMap<Key, BeforeReset>>,
+}
+
+#[derive(Debug)]
+struct BeforeReset {
+    set: &'static StatSet,
+    counted: Vec<(Counter, u64)>,
+}
+
+impl BeforeReset {
+    fn of(&self, counter: Counter) -> u64 {
+        let known = self.counted.iter().find(|(known, _)| known.cell == counter.cell);
+        known.map_or(0, |(_, value)| *value)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -299,6 +335,10 @@ struct Totals {
 }
 
 impl Shared {
+    fn before_reset(&self) -> MutexGuard<'_, HashMap<Key, BeforeReset>> {
+        self.before_reset.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A thread that panicked with the lock held left whole scopes behind: every change is one insertion or removal.
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Scope>>> {
         self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
@@ -553,7 +593,7 @@ mod tests {
         block.add(cluster::UPSTREAM_RQ_TOTAL, 5);
         block.gauge_inc(cluster::UPSTREAM_RQ_ACTIVE);
         count_upstream_response(&block, 200, true);
-        registry.reset_counters();
+        registry.reset_counters(&[]);
         assert_eq!(value(&registry, "x", "upstream_rq_total"), Some(0));
         assert_eq!(value(&registry, "x", "upstream_rq_active"), Some(1));
         block.inc(cluster::UPSTREAM_RQ_TOTAL);
@@ -562,6 +602,26 @@ mod tests {
         assert_eq!(registry.read(&[])[0].codes, [(1, 200, 1), (2, 200, 1)]);
         drop(block);
         assert_eq!(value(&registry, "x", "upstream_rq_total"), Some(1), "the baseline outlives the block");
+    }
+
+    #[test]
+    fn a_reset_zeroes_what_is_counted_elsewhere() {
+        let registry = Registry::new();
+        let known = |changes| {
+            let mut known = KnownScope::new(&cluster::SET, "x");
+            known.counted.push((cluster::MEMBERSHIP_CHANGE, changes));
+            [known]
+        };
+        let read = |changes| registry.read(&known(changes))[0].counter(cluster::MEMBERSHIP_CHANGE);
+        let block = registry.worker(1).block(&cluster::SET, "x");
+        block.inc(cluster::MEMBERSHIP_CHANGE);
+        assert_eq!(read(1), 2);
+        registry.reset_counters(&known(1));
+        assert_eq!(read(1), 0);
+        block.inc(cluster::MEMBERSHIP_CHANGE);
+        assert_eq!((read(1), read(2)), (1, 2));
+        registry.retain(|_, _| false);
+        assert_eq!(read(1), 2, "a new cluster of that name begins anew");
     }
 
     #[test]
@@ -586,7 +646,7 @@ mod tests {
         assert_eq!((a.total(cluster::UPSTREAM_RQ_TOTAL), b.total(cluster::UPSTREAM_RQ_TOTAL)), (4, 4));
         drop(a);
         assert_eq!(b.total(cluster::UPSTREAM_RQ_TOTAL), 4);
-        registry.reset_counters();
+        registry.reset_counters(&[]);
         b.inc(cluster::UPSTREAM_RQ_TOTAL);
         assert_eq!(b.total(cluster::UPSTREAM_RQ_TOTAL), 1);
         assert_eq!(value(&registry, "x", "upstream_rq_total"), Some(1));

@@ -137,7 +137,7 @@ mod tests {
         block.inc(cluster::UPSTREAM_RQ_TIMEOUT);
         count_upstream_response(&block, 204, false);
         let before = used(&registry, &[]);
-        registry.reset_counters();
+        registry.reset_counters(&[]);
         let zeros: Vec<_> = before.iter().map(|line| line.replace(": 1", ": 0")).collect();
         assert_eq!(used(&registry, &[]), zeros);
         assert!(zeros.contains(&"cluster.c.upstream_rq_204: 0".to_owned()), "{zeros:?}");
