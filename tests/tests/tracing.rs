@@ -483,6 +483,57 @@ fn calls_of_grpc_tell_how_they_ended() {
     }
 }
 
+/// The kind of service does not matter to a request, but to what its span says.
+#[test]
+fn calls_of_filters_had_no_spans_and_their_services_heard_of_no_trace() {
+    use postrider_grpc::auth::{CheckResponse, OkHttpResponse, check_response::HttpResponse};
+    let allowed = CheckResponse {
+        status: Some(postrider_grpc::core::Status::default()),
+        http_response: Some(HttpResponse::OkResponse(OkHttpResponse::default())),
+        ..CheckResponse::default()
+    };
+    let over_grpc = GrpcOrigin::fixed(allowed.encode_to_vec());
+    let over_http = hello();
+    for is_grpc in [true, false] {
+        for emits in [true, false] {
+            let (origin, collector) = (hello(), collector());
+            let mut authz = match is_grpc {
+                true => json!({"grpc_service": {"envoy_grpc": {"cluster_name": "authz"}}}),
+                false => {
+                    json!({"http_service": {"server_uri": {"uri": "http://authz", "cluster": "authz", "timeout": "5s"}}})
+                }
+            };
+            authz["emit_client_span"] = emits.into();
+            let authz = extension("envoy.filters.http.ext_authz", "filters.http.ext_authz.v3.ExtAuthz", authz);
+            let service = if is_grpc { over_grpc.address } else { over_http.address };
+            let filters = json!({"http_filters": [authz, postrider_tests::kit::config::router()]});
+            let tracing = json!({"provider": provider(json!({}))});
+            let config = site(tracing, to_origin(), filters, origin.address, collector.address);
+            let options = if is_grpc { http2() } else { json!({}) };
+            let proxy = Proxy::start(&config.cluster_with("authz", &[service], options));
+            assert_eq!(ask(&proxy, "GET", "shop.test", "/", "").status, 200);
+            let told = wait_spans(&collector, if emits { 2 } else { 1 });
+            let own = told.iter().find(|span| span.name == "ingress").unwrap();
+            let heard = match is_grpc {
+                true => over_grpc.calls().last().unwrap().headers.value("traceparent").unwrap().to_owned(),
+                false => over_http.requests().last().unwrap().header("traceparent").to_owned(),
+            };
+            let child = told.iter().find(|span| span.name != "ingress");
+            assert_eq!(child.is_some(), emits);
+            let of = child.unwrap_or(own);
+            assert_eq!(heard, format!("00-{}-{}-01", hex(&own.trace_id), hex(&of.span_id)));
+            let Some(child) = child else { continue };
+            assert_eq!((&child.parent_span_id, child.kind), (&own.span_id, CLIENT));
+            assert_eq!((tag(child, "upstream_cluster"), tag(child, "component")), (Some("authz"), Some("proxy")));
+            let (name, status) = match is_grpc {
+                true => ("async envoy.service.auth.v3.Authorization.Check egress", "grpc.status_code"),
+                false => ("async authz egress", "http.status_code"),
+            };
+            assert_eq!((child.name.as_str(), tag(child, status)), (name, Some(if is_grpc { "0" } else { "200" })));
+        }
+    }
+}
+
 #[test]
 fn what_is_verbose_tells_when_its_parts_happened() {
     let (origin, collector) = (hello(), collector());

@@ -87,7 +87,7 @@ pub(crate) fn mirror(
 
 async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) {
     let Call { mut head, body, timeout, trace, done, .. } = call;
-    let span = trace.map(|trace| CallSpan::begin(&trace, &worker, &cluster, &mut head));
+    let span = trace.and_then(|trace| CallSpan::begin(&trace, &worker, &cluster, &mut head));
     let outcome = ask(&worker, &cluster, &head, Payload::Whole(&body), timeout, span.as_ref()).await;
     if let Some(span) = span {
         span.end(&outcome);

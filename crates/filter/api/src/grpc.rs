@@ -15,7 +15,7 @@ use postrider_http::grpc::Code;
 use postrider_http::{Fields, RequestHead, ResponseHead};
 use postrider_model::RetryPolicy;
 
-use crate::CallHandle;
+use crate::{CallHandle, CallTrace};
 pub use pipe::GrpcPipe;
 pub use service::GrpcService;
 
@@ -29,6 +29,8 @@ pub struct GrpcCall {
     pub timeout: Option<Duration>,
     /// The longest answer taken, in bytes.
     pub max_answer: usize,
+    /// As that of a [`Call`](crate::Call).
+    pub trace: Option<CallTrace>,
     /// How often it is tried anew, and when; `None` is never.
     pub retries: Option<Arc<RetryPolicy>>,
     /// Hears the outcome once, on this worker, unless the handle was dropped before.
@@ -44,6 +46,8 @@ pub struct GrpcOpen {
     pub timeout: Option<Duration>,
     /// The longest message taken, in bytes.
     pub max_answer: usize,
+    /// As that of a [`Call`](crate::Call).
+    pub trace: Option<CallTrace>,
     /// How often it is opened anew where it fails before the service said anything; `None` is never.
     pub retries: Option<Arc<RetryPolicy>>,
     /// Called on this worker when a message came, when there is room for more to send again, and at the end.

@@ -62,6 +62,8 @@ pub struct CallTrace {
     pub parent: Rc<OpenSpan>,
     /// Whether it is told; as its parent where nothing is said.
     pub is_told: Option<bool>,
+    /// It has a span of its own; else its cluster is told of the parent.
+    pub has_span: bool,
 }
 
 /// Tells of a child that ended then.

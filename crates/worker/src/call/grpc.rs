@@ -22,6 +22,7 @@ use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 
 use super::frame::{Malformed, Unframer};
+use super::traced::CallSpan;
 use super::{Way, count_loss};
 use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::http::{Attempts, Reset, Verdict};
@@ -79,13 +80,17 @@ struct Tries {
 /// Sends a unary call to `cluster`.
 pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: GrpcCall) -> CallHandle {
     worker.count_call();
-    let GrpcCall { head, message, timeout, max_answer, retries: policy, done, .. } = call;
+    let GrpcCall { mut head, message, timeout, max_answer, trace, retries: policy, done, .. } = call;
+    let span = trace.and_then(|trace| CallSpan::begin_grpc(&trace, &worker, &cluster, &mut head));
     let task = tokio::task::spawn_local(async move {
         let pipe = Rc::new(GrpcPipe::new(Box::new(|| {})));
         let ours = GrpcStream::new(pipe.clone(), CallHandle::new(|| {}));
         ours.send(message);
         ours.finish();
         let status = run(&worker, &cluster, &Asking { head, timeout, max_answer, single: true, policy }, &pipe).await;
+        if let Some(span) = span {
+            span.end_grpc(status.code);
+        }
         done(match ours.receive() {
             _ if !status.is_ok() => Err(status),
             Some(answer) => Ok(answer),
@@ -98,7 +103,8 @@ pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: GrpcCall) ->
 /// Opens a conversation with `cluster`.
 pub(crate) fn converse(worker: Rc<Worker>, cluster: Rc<Cluster>, open: GrpcOpen) -> GrpcStream {
     worker.count_call();
-    let GrpcOpen { head, timeout, max_answer, retries: policy, wake, .. } = open;
+    let GrpcOpen { mut head, timeout, max_answer, trace, retries: policy, wake, .. } = open;
+    let span = trace.and_then(|trace| CallSpan::begin_grpc(&trace, &worker, &cluster, &mut head));
     let pipe = Rc::new(GrpcPipe::new(wake));
     let theirs = pipe.clone();
     let task = tokio::task::spawn_local(async move {
@@ -109,9 +115,18 @@ pub(crate) fn converse(worker: Rc<Worker>, cluster: Rc<Cluster>, open: GrpcOpen)
             Poll::Pending => theirs.poll_left(cx).map(Err),
         });
         match ended.await {
-            Ok(status) => theirs.end(status),
+            Ok(status) => {
+                if let Some(span) = span {
+                    span.end_grpc(status.code);
+                }
+                theirs.end(status);
+            }
             // Nobody waits for what becomes of it: in time it ends by itself, or it is given up.
-            Err(patience) => drop(tokio::time::timeout(patience, run).await),
+            Err(patience) => {
+                if let (Ok(status), Some(span)) = (tokio::time::timeout(patience, run).await, span) {
+                    span.end_grpc(status.code);
+                }
+            }
         }
     });
     GrpcStream::new(pipe, CallHandle::new(move || task.abort()))

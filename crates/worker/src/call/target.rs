@@ -39,6 +39,7 @@ pub(crate) fn open_stream(
         head,
         timeout: None,
         max_answer: service.max_answer,
+        trace: None,
         retries: target.retries.clone(),
         wake: Box::new(move || heard.notify_one()),
     };

@@ -19,39 +19,64 @@ pub(super) struct CallSpan {
     cluster: Rc<Cluster>,
     address: RefCell<Option<String>>,
     flags: Cell<Flags>,
+    kind: Kind,
+}
+
+/// Of what a span tells.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Http,
+    Grpc,
 }
 
 impl CallSpan {
+    /// Of a request over HTTP. `None` where only its cluster is told of the trace.
     pub(super) fn begin(
         trace: &CallTrace,
         worker: &Rc<Worker>,
         cluster: &Rc<Cluster>,
         head: &mut RequestHead,
-    ) -> CallSpan {
+    ) -> Option<CallSpan> {
         let name = format!("async {} egress", cluster.name);
+        CallSpan::of(Kind::Http, name, trace, (worker, cluster), head)
+    }
+
+    /// Of a call of gRPC, named after its method.
+    pub(super) fn begin_grpc(
+        trace: &CallTrace,
+        worker: &Rc<Worker>,
+        cluster: &Rc<Cluster>,
+        head: &mut RequestHead,
+    ) -> Option<CallSpan> {
+        let path = String::from_utf8_lossy(head.path());
+        let name = format!("async {} egress", path.trim_start_matches('/').replace('/', "."));
+        CallSpan::of(Kind::Grpc, name, trace, (worker, cluster), head)
+    }
+
+    fn of(
+        kind: Kind,
+        name: String,
+        trace: &CallTrace,
+        (worker, cluster): (&Rc<Worker>, &Rc<Cluster>),
+        head: &mut RequestHead,
+    ) -> Option<CallSpan> {
+        if !trace.has_span {
+            propagate(&trace.parent, head);
+            return None;
+        }
         let span = trace.parent.child(new_span(&worker.random), name, worker.clock.wall_now());
         if let Some(is_told) = trace.is_told {
             span.is_told.set(is_told);
         }
-        let fields = &mut head.fields;
-        // What we write, and what was received, can be said.
-        let _ = fields.set(HeaderId::Traceparent, &traceparent(&span.ids, span.is_told.get()));
-        match &*span.state {
-            // What a script wrote itself belongs to no trace of ours.
-            "" => {
-                fields.remove(HeaderId::Tracestate);
-            }
-            state => {
-                let _ = fields.set(HeaderId::Tracestate, state.as_bytes());
-            }
-        }
-        CallSpan {
+        propagate(&span, head);
+        Some(CallSpan {
             span: Some(span),
             worker: worker.clone(),
             cluster: cluster.clone(),
             address: RefCell::default(),
             flags: Cell::default(),
-        }
+            kind,
+        })
     }
 
     /// It goes to this host.
@@ -73,6 +98,28 @@ impl CallSpan {
             Reset::ProtocolError => Flags::UPSTREAM_PROTOCOL_ERROR,
             Reset::Timeout => Flags::UPSTREAM_REQUEST_TIMEOUT,
         });
+    }
+
+    /// A call of gRPC is over.
+    pub(super) fn end_grpc(mut self, code: u32) {
+        self.tell_grpc(Some(code));
+    }
+
+    fn tell_grpc(&mut self, code: Option<u32>) {
+        let Some(span) = self.span.take() else { return };
+        let say = |name: &str, value: &str| span.tags.borrow_mut().push((name.to_owned(), value.to_owned()));
+        say("upstream_cluster", &self.cluster.name);
+        say("upstream_address", &self.cluster.name);
+        say("component", "proxy");
+        match code {
+            Some(code) => say("grpc.status_code", &code.to_string()),
+            None => say("status", "canceled"),
+        }
+        if code.is_some_and(|code| code != 0) {
+            say("error", "true");
+            span.failed.set(true);
+        }
+        span.end(self.worker.clock.wall_now());
     }
 
     /// It is over.
@@ -116,6 +163,25 @@ impl CallSpan {
 
 impl Drop for CallSpan {
     fn drop(&mut self) {
-        self.tell(0, true);
+        match self.kind {
+            Kind::Http => self.tell(0, true),
+            Kind::Grpc => self.tell_grpc(None),
+        }
+    }
+}
+
+/// Says to whoever gets this request that it is part of `span`.
+fn propagate(span: &OpenSpan, head: &mut RequestHead) {
+    let fields = &mut head.fields;
+    // What we write, and what was received, can be said.
+    let _ = fields.set(HeaderId::Traceparent, &traceparent(&span.ids, span.is_told.get()));
+    match &*span.state {
+        // What a script wrote itself belongs to no trace of ours.
+        "" => {
+            fields.remove(HeaderId::Tracestate);
+        }
+        state => {
+            let _ = fields.set(HeaderId::Tracestate, state.as_bytes());
+        }
     }
 }

@@ -75,6 +75,7 @@ pub(crate) async fn export(
                 message,
                 timeout: timeout_of(timeout.unwrap_or(EXPORT_TIMEOUT)),
                 max_answer: service.max_answer,
+                trace: None,
                 retries,
                 // Who asked may be gone, here and below.
                 done: Box::new(move |answer| {

@@ -33,6 +33,7 @@ fn unary(state: &mut State, stream: &Stream<'_>, timeout: Option<Duration>, note
         message: b"question".to_vec(),
         timeout,
         max_answer: 1000,
+        trace: None,
         retries: None,
         done: Box::new(move |outcome| {
             note.lock().unwrap().push(match outcome {
@@ -201,6 +202,7 @@ fn converse(stream: &Stream<'_>) -> GrpcStream {
         head: service.head("/test.Service/Talk", None, stream),
         timeout: None,
         max_answer: 1 << 20,
+        trace: None,
         retries: None,
         wake: Box::new(move || resumer.resume()),
     };
@@ -254,6 +256,7 @@ fn a_full_queue_is_told_to_the_filter_and_the_service_is_not_outrun() {
                 head: service.head("/test.Service/Talk", None, stream),
                 timeout: Some(Duration::from_millis(200)),
                 max_answer: 1 << 20,
+                trace: None,
                 retries: None,
                 wake: Box::new(move || {
                     woken.set(true);

@@ -108,7 +108,11 @@ pub(super) unsafe extern "C" fn send(
             head,
             body: body.to_vec(),
             timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
-            trace: stream.info.span().map(|parent| CallTrace { parent, is_told: (told >= 0).then_some(told == 1) }),
+            trace: stream.info.span().map(|parent| CallTrace {
+                parent,
+                is_told: (told >= 0).then_some(told == 1),
+                has_span: true,
+            }),
             retries: None,
             done: Box::new(move |outcome| {
                 drop(lent);

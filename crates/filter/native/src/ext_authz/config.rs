@@ -23,6 +23,8 @@ pub(super) struct Config {
     pub(super) failure_mode_allow: bool,
     pub(super) failure_mode_allow_header: bool,
     pub(super) body: Option<BodySettings>,
+    /// Calls have spans where requests do.
+    pub(super) has_span: bool,
     pub(super) clear_route_cache: bool,
     /// Only changes of these headers count for that, in lower case; of any, where there are none.
     pub(super) clearing_headers: Vec<String>,
@@ -98,6 +100,7 @@ pub(super) struct Override {
     /// `Some(None)` turns it off.
     pub(super) body: Option<Option<BodySettings>>,
     pub(super) service: Option<Arc<Service>>,
+    pub(super) has_span: Option<bool>,
 }
 
 pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
@@ -130,8 +133,7 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             flag.text("runtime_key");
             flag.flag("default_value")
         });
-        // There is no tracing, so there is no span to leave out.
-        at.bool("emit_client_span");
+        let has_span = at.bool("emit_client_span").unwrap_or(true);
         // No command of a log and no expression shows it in Envoy either: it is for filters of one's own in C++.
         at.value("filter_metadata");
         let clearing = at.texts("clear_route_cache_headers");
@@ -139,6 +141,7 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
             at.error("clear_route_cache_headers", "an empty name is no header's");
         }
         Config {
+            has_span,
             is_http: matches!(service, Service::Http(_)),
             service: Arc::new(service),
             failure_mode_allow: at.flag("failure_mode_allow"),
@@ -290,12 +293,12 @@ pub(super) fn read_route(value: &Value) -> Result<Override, ConfigError> {
             if off && own.is_some() {
                 settings.error("with_request_body", "it and disable_request_body_buffering exclude each other");
             }
-            settings.bool("emit_client_span");
             Override {
                 disabled: false,
                 context: settings.text_map("context_extensions"),
                 body: if off { Some(None) } else { own.map(Some) },
                 service: service(settings).map(Arc::new),
+                has_span: settings.bool("emit_client_span"),
             }
         });
         match settings {

@@ -25,8 +25,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{
-    Action, Call, CallHandle, ConfigError, Factory, Filter, Flags, GrpcCall, Hooks, LocalReply, Moment, Place,
-    RouteConfig, ScopedConfigs, State, Stream,
+    Action, Call, CallHandle, CallTrace, ConfigError, Factory, Filter, Flags, GrpcCall, Hooks, LocalReply, Moment,
+    Place, RouteConfig, ScopedConfigs, State, Stream,
 };
 use postrider_grpc::auth::{CHECK, NAMESPACE};
 use postrider_http::{Fields, HeaderId, Method};
@@ -83,6 +83,7 @@ impl Factory for ExtAuthz {
             service: service.unwrap_or_else(|| config.service.clone()),
             body,
             context,
+            has_span: configs.specific_first::<Override>().find_map(|scope| scope.has_span).unwrap_or(config.has_span),
             stats: place.stats.block(&stat::SET, &prefix(place.stat_prefix)),
             clusters: Clusters { stats: place.stats.clone(), own: prefix(""), blocks: RefCell::default() },
             name: self.name.clone(),
@@ -130,6 +131,8 @@ struct Authorizer {
     /// Of what is held of a request, where the service is shown more than the connection's limit.
     raised_limit: Option<u32>,
     context: Vec<(String, String)>,
+    /// Calls have spans where requests do.
+    has_span: bool,
     stats: Rc<Block>,
     clusters: Clusters,
 }
@@ -285,6 +288,8 @@ impl Authorizer {
             *slot.borrow_mut() = Some(verdict);
             resumer.resume();
         };
+        let has_span = self.has_span;
+        let trace = stream.info.span().map(|parent| CallTrace { parent, is_told: None, has_span });
         let asked = match &*self.service {
             Service::Grpc { service, timeout } => {
                 let call = GrpcCall {
@@ -293,6 +298,7 @@ impl Authorizer {
                     message: grpc::ask(&self.config, &self.context, body, stream),
                     timeout: *timeout,
                     max_answer: service.max_answer,
+                    trace,
                     retries: service.retries.clone(),
                     done: Box::new(move |answer| hear(answer.map(|bytes| grpc::verdict(&bytes)).unwrap_or_default())),
                 };
@@ -306,7 +312,7 @@ impl Authorizer {
                     head,
                     body,
                     timeout: service.timeout,
-                    trace: None,
+                    trace,
                     retries: service.retries.clone(),
                     done: Box::new(move |answer| {
                         hear(match (&*whole, answer) {

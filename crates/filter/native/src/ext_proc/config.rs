@@ -47,6 +47,8 @@ pub(super) struct Names {
 pub(super) struct Config {
     pub(super) service: GrpcService,
     pub(super) failure_mode_allow: bool,
+    /// Conversations have spans where requests do.
+    pub(super) has_span: bool,
     pub(super) modes: Modes,
     pub(super) request_attributes: Vec<&'static Attribute>,
     pub(super) response_attributes: Vec<&'static Attribute>,
@@ -79,6 +81,7 @@ pub(super) struct Override {
     pub(super) metadata: Vec<(HeaderName, Format)>,
     pub(super) namespaces: Namespaces,
     pub(super) failure_mode_allow: Option<bool>,
+    pub(super) has_span: Option<bool>,
 }
 
 pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
@@ -97,8 +100,6 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
                 "a length that the processor vouches for: not supported by Postrider, which knows the length of what it sends",
             );
         }
-        // There is no tracing, so there is no span to leave out.
-        at.bool("emit_client_span");
         if !at.has("grpc_service") && !at.has("http_service") {
             at.error("grpc_service", "grpc_service is required");
         }
@@ -118,6 +119,7 @@ pub(super) fn read(value: &Value) -> Result<Config, ConfigError> {
         Config {
             service: at.raw("grpc_service", GrpcService::read).unwrap_or_else(GrpcService::none),
             failure_mode_allow: at.flag("failure_mode_allow"),
+            has_span: at.bool("emit_client_span").unwrap_or(true),
             modes: at.map("processing_mode", Modes::read).unwrap_or_default(),
             request_attributes: attributes(at, "request_attributes"),
             response_attributes: attributes(at, "response_attributes"),
@@ -151,7 +153,6 @@ pub(super) fn read_route(value: &Value) -> Result<Override, ConfigError> {
             if at.flag("async_mode") {
                 at.error("async_mode", "it was never implemented; see observability_mode");
             }
-            at.bool("emit_client_span");
             let own = |at: &mut Reading<'_>, key| Some(attributes(at, key)).filter(|list| !list.is_empty());
             Override {
                 disabled: false,
@@ -162,6 +163,7 @@ pub(super) fn read_route(value: &Value) -> Result<Override, ConfigError> {
                 metadata: at.each("grpc_initial_metadata", metadata).into_iter().flatten().collect(),
                 namespaces: at.map("metadata_options", namespaces).unwrap_or_default(),
                 failure_mode_allow: at.bool("failure_mode_allow"),
+                has_span: at.bool("emit_client_span"),
             }
         });
         match overrides {

@@ -114,6 +114,7 @@ struct Settings {
     forwarding: config::Names,
     receiving: config::Names,
     failure_mode_allow: bool,
+    has_span: bool,
 }
 
 impl Settings {
@@ -144,6 +145,7 @@ impl Settings {
                 .iter()
                 .find_map(|scope| scope.failure_mode_allow)
                 .unwrap_or(config.failure_mode_allow),
+            has_span: scopes.iter().find_map(|scope| scope.has_span).unwrap_or(config.has_span),
         }
     }
 }

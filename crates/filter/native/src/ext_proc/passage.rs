@@ -1,6 +1,6 @@
 //! A message on its way through the filter: what is sent of it, and what goes on.
 
-use postrider_filter_api::{Action, Body, Flow, GrpcOpen, Stream};
+use postrider_filter_api::{Action, Body, CallTrace, Flow, GrpcOpen, Stream};
 use postrider_grpc::process::PROCESS;
 use postrider_http::grpc::Code;
 use postrider_http::{Fields, HeaderId, Method, Version};
@@ -403,11 +403,13 @@ impl Processor {
         let service = &self.set.service;
         let timeout = service.timeout_or(None);
         let bells = session.link.bells.clone();
+        let has_span = self.set.has_span;
         let open = GrpcOpen {
             cluster: service.cluster.clone(),
             head: service.head(PROCESS, timeout, stream),
             timeout,
             max_answer: service.max_answer,
+            trace: stream.info.span().map(|parent| CallTrace { parent, is_told: None, has_span }),
             retries: service.retries.clone(),
             wake: Box::new(move || bells.ring_both()),
         };

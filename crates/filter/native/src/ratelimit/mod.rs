@@ -21,8 +21,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{
-    Action, CallHandle, ConfigError, Factory, Filter, Flags, GrpcCall, HITS, Hooks, LocalReply, Place, RouteConfig,
-    ScopedConfigs, State, Stream, StreamInfo,
+    Action, CallHandle, CallTrace, ConfigError, Factory, Filter, Flags, GrpcCall, HITS, Hooks, LocalReply, Place,
+    RouteConfig, ScopedConfigs, State, Stream, StreamInfo,
 };
 use postrider_grpc::rate::{NAMESPACE, SHOULD_RATE_LIMIT};
 use postrider_http::grpc::Code;
@@ -143,6 +143,7 @@ impl Filter for Limiter {
             message: message::ask(domain, &descriptors, hits(stream.info)),
             timeout: config.timeout,
             max_answer: config.service.max_answer,
+            trace: stream.info.span().map(|parent| CallTrace { parent, is_told: None, has_span: true }),
             retries: config.service.retries.clone(),
             done: Box::new(move |answer| {
                 *slot.borrow_mut() = Some(answer.ok().and_then(|answer| message::verdict(&answer, &told)));

@@ -255,6 +255,7 @@ fn grpc_call(
             message,
             timeout,
             max_answer: to.max_answer,
+            trace: None,
             retries: None,
             done: Box::new(move |outcome| {
                 if let Some(vm) = vm.upgrade() {
@@ -313,6 +314,7 @@ fn grpc_stream(
             head: to.head,
             timeout: None,
             max_answer: to.max_answer,
+            trace: None,
             retries: None,
             wake: Box::new(move || {
                 if let Some(vm) = again.upgrade() {
