@@ -588,6 +588,33 @@ fn clusters_keep_their_meaning() {
 }
 
 #[test]
+fn a_second_field_that_says_the_same_is_read_too() {
+    let snapshot = snapshot(
+        r#"
+static_resources:
+  clusters:
+  - name: c
+    wait_for_warm_on_init: true
+    track_timeout_budgets: true
+    track_cluster_stats: { timeout_budgets: true }
+    load_balancing_policy:
+      policies:
+      - typed_extension_config:
+          name: least
+          typed_config:
+            "@type": type.googleapis.com/envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest
+            enable_full_scan: true
+            selection_method: FULL_SCAN
+            locality_lb_config:
+              zone_aware_lb_config: { force_local_zone: { min_size: 2 }, force_locality_direct_routing: true }
+"#,
+    );
+    let cluster = &snapshot.clusters[0];
+    let LoadBalancing::LeastRequest(policy) = &cluster.balancing.policy else { panic!() };
+    assert!(policy.full_scan);
+}
+
+#[test]
 fn an_absent_field_means_the_safe_value_and_is_told_as_a_difference() {
     let text = r#"
 static_resources:

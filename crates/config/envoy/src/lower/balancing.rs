@@ -98,7 +98,7 @@ fn zone_aware(cx: &mut Lowering<'_>, at: &Reader<'_>, balancing: &mut Balancing)
 /// What only policies of their own say.
 fn more_of_zones(cx: &mut Lowering<'_>, at: &Reader<'_>, zones: &mut ZoneRules) {
     let forced = at.message("force_local_zone").map(|force| force.u32_wrapper("min_size").unwrap_or(1));
-    zones.stays_with = forced.or_else(|| at.bool("force_locality_direct_routing").then_some(1));
+    zones.stays_with = forced.or(at.bool("force_locality_direct_routing").then_some(1));
     zones.by_weight = at.enum_name("locality_basis") == "HEALTHY_HOSTS_WEIGHT";
     zones_are_known(cx, at, &["force_local_zone", "force_locality_direct_routing", "locality_basis"]);
 }
@@ -204,8 +204,9 @@ fn listed(cx: &mut Lowering<'_>, list: &Reader<'_>, balancing: &mut Balancing) {
             }
             LEAST_REQUEST => {
                 locality(cx, config, balancing);
-                let full_scan = config.enum_name("selection_method") == "FULL_SCAN"
-                    || config.bool_wrapper("enable_full_scan") == Some(true);
+                // Both are read in any case: what nobody reads is refused.
+                let older = config.bool_wrapper("enable_full_scan") == Some(true);
+                let full_scan = config.enum_name("selection_method") == "FULL_SCAN" || older;
                 LoadBalancing::LeastRequest(LeastRequest { full_scan, ..least_request(cx, config) })
             }
             PEAK_EWMA => {

@@ -60,8 +60,10 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
         checks::unique_names(cx, &listeners, "listener");
         snapshot.listeners = listeners.iter().filter_map(|each| listener::listener(cx, each)).map(Arc::new).collect();
         checks::unique_addresses(cx, &snapshot.listeners, &resources);
-        checks::known_clusters(cx, &clusters, &resources);
+        checks::known_clusters(cx, &clusters);
         checks::grpc_clusters(cx, &snapshot.clusters);
+    } else if !root.has("dynamic_resources") {
+        checks::known_clusters(cx, &[]);
     }
     snapshot
 }

@@ -73,11 +73,12 @@ pub(super) fn grpc_clusters(cx: &mut Lowering<'_>, clusters: &[Arc<Cluster>]) {
 }
 
 /// Refuses uses of clusters that do not exist.
-pub(super) fn known_clusters(cx: &mut Lowering<'_>, clusters: &[Reader<'_>], resources: &Reader<'_>) {
+pub(super) fn known_clusters(cx: &mut Lowering<'_>, clusters: &[Reader<'_>]) {
     // When a part of the cluster list was unreadable, its names may be all that is missing.
-    let list = resources.path_of("clusters");
+    const RESOURCES: &str = "static_resources";
+    const LIST: &str = "static_resources.clusters";
     let nameless = clusters.iter().any(|cluster| cluster.str("name").is_empty());
-    if nameless || (clusters.is_empty() && cx.is_broken(resources.path())) || cx.is_broken_list(&list) {
+    if nameless || (clusters.is_empty() && cx.is_broken(RESOURCES)) || cx.is_broken_list(LIST) {
         return;
     }
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.str("name")).collect();

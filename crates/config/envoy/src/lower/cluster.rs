@@ -29,6 +29,9 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
     balancing.retried = cx.runtime.integer("upstream.use_retry").map_or(100, |percent| percent.min(100) as u32);
     let preconnect = preconnect(cx, at);
     balancing.looks_ahead = preconnect.as_ref().is_some_and(|preconnect| preconnect.of_all > 1.0);
+    if !matches!(discovery, Some(Discovery::StrictDns(_) | Discovery::LogicalDns(_))) {
+        at.ignore("wait_for_warm_on_init", "it is about clusters of names");
+    }
     if !original {
         at.ignore("cleanup_interval", "it is about clusters of original destinations");
         at.whole("original_dst_lb_config");
@@ -125,7 +128,7 @@ fn measures(at: &Reader<'_>) -> Measures {
         return Measures { timeout_budgets: older, ..Measures::default() };
     };
     Measures {
-        timeout_budgets: older || tracked.bool("timeout_budgets"),
+        timeout_budgets: tracked.bool("timeout_budgets") || older,
         sizes: tracked.bool("request_response_sizes"),
         endpoints: tracked.bool("per_endpoint_stats"),
     }

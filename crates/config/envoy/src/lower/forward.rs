@@ -404,7 +404,7 @@ fn terminates(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Terminates {
         let header = config.message("proxy_protocol_config");
         terminates = Terminates {
             connect: enabled,
-            post: enabled && config.bool("allow_post"),
+            post: config.bool("allow_post") && enabled,
             header: header.map(|at| Box::new(proxy_header::header(cx, &at))),
         };
     }

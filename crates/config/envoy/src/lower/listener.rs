@@ -165,20 +165,32 @@ fn chains(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Chains {
     let mut matches = Vec::new();
     let by_tree = at.has(TREE);
     for place in &places {
+        let mut is_whole = true;
         let criteria = match place.message("filter_chain_match") {
             Some(_) if by_tree => {
                 place.whole("filter_chain_match");
                 cx.no_effect(place, "filter_chain_match", "the listener's `filter_chain_matcher` chooses");
                 ChainMatch::default()
             }
-            Some(criteria) => chain_match::chain_match(cx, &criteria),
+            Some(criteria) => {
+                let errors = cx.diagnostics.errors();
+                let read = chain_match::chain_match(cx, &criteria);
+                // Looked at without reading it: it stays refused.
+                let mut unread = ["address_suffix", "suffix_len"].iter();
+                is_whole = cx.diagnostics.errors() == errors
+                    && !unread.any(|field| criteria.as_message().field(field).is_some());
+                read
+            }
             None => ChainMatch::default(),
         };
         all.extend(chain(cx, place, criteria.clone()).map(Arc::new));
-        matches.push(criteria);
+        // Without a criterion that was refused, chains look alike which are not.
+        if is_whole {
+            matches.push((criteria, place));
+        }
     }
     if !by_tree && places.iter().all(|place| !cx.is_broken(&place.path_of("filter_chain_match"))) {
-        chain_match::unique(cx, &matches.iter().zip(&places).collect::<Vec<_>>());
+        chain_match::unique(cx, &matches.iter().map(|(criteria, place)| (criteria, *place)).collect::<Vec<_>>());
     }
     let default = at.message("default_filter_chain").and_then(|place| {
         place.ignore("filter_chain_match", "the default chain takes what no other chain takes");

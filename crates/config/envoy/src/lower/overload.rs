@@ -167,8 +167,10 @@ fn action(
         "reduce_timeouts" => OverloadKind::ShortenTimers(timers(cx, at)?),
         "reset_high_memory_stream" => {
             let Some(least_power) = least_power else {
-                let text = "without `buffer_factory_config` nobody knows which streams hold much memory";
-                cx.warn(at, "name", "no-effect", text.to_owned());
+                if !cx.is_broken("overload_manager.buffer_factory_config") {
+                    let text = "without `buffer_factory_config` nobody knows which streams hold much memory";
+                    cx.error(at, "name", "missing-field", text);
+                }
                 return None;
             };
             OverloadKind::ResetStreams { least_power }
@@ -247,8 +249,16 @@ fn point(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &OverloadRules) -> Optio
         "http_connection_manager_decode_headers" => ShedKind::Head,
         "http_downstream_filter_check" => ShedKind::Filters,
         "connection_pool_new_connection" => ShedKind::Upstream,
-        _ => {
+        "http2_server_go_away_and_close_on_dispatch"
+        | "http3_server_go_away_on_dispatch"
+        | "http3_server_go_away_and_close_on_dispatch"
+        | "tcp_proxy_on_data"
+        | "tcp_proxy_upstream_connect" => {
             cx.refuse_value(at, "name", &format!("the load shed point `{name}`"));
+            return None;
+        }
+        _ => {
+            cx.error(at, "name", "unknown-name", format!("`{name}` is no load shed point"));
             return None;
         }
     };
