@@ -107,6 +107,10 @@ fn what_is_no_header_is_turned_away_and_counted() {
     assert_eq!(stat(&proxy, "proxy_proto.versions.v2.error"), 4);
     assert_eq!(stat(&proxy, "proxy_proto.not_found_disallowed"), 1);
     assert_eq!(stat(&proxy, "downstream_cx_proxy_proto_error"), 9);
+    let stats = proxy.admin_get("/stats");
+    let failures = stats.text().lines().filter(|line| line.contains(".downstream_listener_filter_error: "));
+    let failures: Vec<_> = failures.map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
+    assert!(!failures.is_empty() && failures.iter().all(|count| count == "0"), "{failures:?}");
     assert_eq!(told(&proxy, V1), "10.1.2.3 10.4.5.6:2222 127.0.0.1");
 }
 

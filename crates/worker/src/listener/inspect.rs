@@ -111,16 +111,13 @@ impl Listener {
 
     #[cold]
     fn count_refused(&self, worker: &Worker, proxy: Option<&ProxyProtocol>, refused: &Refused) {
-        if matches!(refused, Refused::NotTls) {
-            // The listener's record says why; Envoy, too, does not take it for a failure of its filters.
-            return;
+        // Envoy, too, does not take it for a failure of a filter when that turns a client away.
+        if let Refused::Io(error) = refused {
+            self.stats.inc(match error.kind() {
+                ErrorKind::UnexpectedEof => stat::DOWNSTREAM_LISTENER_FILTER_REMOTE_CLOSE,
+                _ => stat::DOWNSTREAM_LISTENER_FILTER_ERROR,
+            });
         }
-        self.stats.inc(match refused {
-            Refused::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                stat::DOWNSTREAM_LISTENER_FILTER_REMOTE_CLOSE
-            }
-            _ => stat::DOWNSTREAM_LISTENER_FILTER_ERROR,
-        });
         let Some(rules) = proxy else { return };
         let counts = self.proxy_stats(worker, rules);
         match refused {
