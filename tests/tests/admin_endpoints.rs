@@ -52,7 +52,21 @@ const ENDPOINTS: &[(&str, &str, u16, &str, Body)] = &[
         BARE,
         Is("FieldMask nothing could not be successfully applied to any configs."),
     ),
-    ("GET", "/config_dump?name_regex=(", 400, BARE, Any),
+    (
+        "GET",
+        "/config_dump?mask=bootstrap.admin,static_clusters",
+        400,
+        BARE,
+        Starts("FieldMask bootstrap.admin,static_clusters "),
+    ),
+    ("GET", "/config_dump?mask=static_clusters,", 200, JSON, Starts("{\n \"configs\": [\n")),
+    (
+        "GET",
+        "/config_dump?name_regex=(",
+        400,
+        BARE,
+        Starts("INVALID_ARGUMENT: Error while parsing name_regex from (: "),
+    ),
     (
         "GET",
         "/config_dump?resource=bootstrap",
@@ -86,6 +100,7 @@ const ENDPOINTS: &[(&str, &str, u16, &str, Body)] = &[
     ("GET", "/stats?type=Nothing", 400, TEXT, Is("invalid &type= param")),
     ("GET", "/stats?type=TextReadouts&filter=x", 200, TEXT, Is("")),
     ("GET", "/stats?filter=(", 400, TEXT, Starts("Invalid re2 regex")),
+    ("GET", "/stats?filter=%ff", 400, TEXT, Is("Invalid re2 regex: invalid UTF-8")),
     (
         "GET",
         "/stats?histogram_buckets=nothing",

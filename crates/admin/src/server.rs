@@ -11,9 +11,11 @@ use crate::response::{Body, Order, Reply};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header;
+use hyper::http::request::Parts;
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Response, StatusCode};
+use hyper::{HeaderMap, Method, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use postrider_model::Address;
 use postrider_telemetry::{error, warning};
@@ -282,6 +284,33 @@ async fn connection(
     orders.into_iter().for_each(|order| order());
 }
 
+/// Whether it asks for a path, by a known method, and says which host is meant as RFC 9112, section 3.2, wants it: HTTP/1.1 in
+/// one line, HTTP/1.0 in one at most. hyper has looked at the rest.
+fn is_well_formed(head: &Parts) -> bool {
+    const METHODS: [Method; 8] = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::PATCH,
+        Method::OPTIONS,
+        Method::TRACE,
+    ];
+    let mut hosts = head.headers.get_all(header::HOST).iter();
+    let has_host = match (hosts.next(), hosts.next()) {
+        (None, _) => head.version == Version::HTTP_10,
+        (Some(host), None) => is_host(host.as_bytes()),
+        (Some(_), Some(_)) => false,
+    };
+    has_host && METHODS.contains(&head.method) && !head.uri.path().is_empty()
+}
+
+/// Empty, or a host with or without a port (RFC 9110, section 7.2).
+fn is_host(value: &[u8]) -> bool {
+    value.is_empty() || !value.contains(&b'@') && Authority::try_from(value).is_ok()
+}
+
 /// Whether the body has parameters; what stands behind the type says nothing else (RFC 9110, section 8.3.1).
 fn is_form(fields: &HeaderMap) -> bool {
     let kind = fields.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -304,6 +333,7 @@ async fn answer(
     let allowed = endpoints.control().allows(target);
     let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
     let reply = match body {
+        _ if !is_well_formed(&head) => Reply::bad_request("Bad Request"),
         _ if !allowed => Reply::refusal(StatusCode::FORBIDDEN, format!("request to path {target} not allowed")),
         Ok(body) => {
             let body = body.to_bytes().to_vec();

@@ -689,7 +689,7 @@ fn what_stats_cannot_do_is_refused() {
         ("/stats?type=Nope", "invalid &type= param"),
         ("/stats?histogram_buckets=nope", "usage: /stats?histogram_buckets=(cumulative|disjoint|detailed|summary)\n"),
         ("/stats/prometheus?histogram_buckets=disjoint", "unsupported prometheus histogram bucket mode"),
-        ("/stats?filter=(", "Invalid re2 regex: unclosed group: (\n"),
+        ("/stats?filter=(", "Invalid re2 regex: unclosed group: ("),
     ] {
         let answer = fixture.read(target);
         assert_eq!((answer.status, answer.body.as_str()), (400, message), "{target}");
@@ -728,13 +728,27 @@ fn config_dump_whole_and_in_part() {
             "FieldMask static_clusters.cluster could not be successfully applied to any configs.",
         ),
         ("?resource=static_clusters&mask=x", 400, "FieldMask x could not be successfully used.\n"),
-        ("?name_regex=(", 400, "Invalid re2 regex: unclosed group: (\n"),
+        ("?name_regex=(", 400, "INVALID_ARGUMENT: Error while parsing name_regex from (: unclosed group: ("),
+        (
+            "?mask=bootstrap.node,static_clusters",
+            400,
+            "FieldMask bootstrap.node,static_clusters could not be successfully applied to any configs.",
+        ),
+        (
+            "?mask=static_clusters,nothing",
+            400,
+            "FieldMask static_clusters,nothing could not be successfully applied to any configs.",
+        ),
+        ("?mask=@type", 400, "FieldMask @type could not be successfully applied to any configs."),
         ("?resource=static_endpoint_configs", 404, "static_endpoint_configs not found in config dump"),
     ] {
         let answer = fixture.read(&format!("/config_dump{query}"));
         assert_eq!((answer.status, answer.body.as_str()), (status, message), "{query}");
         assert_eq!(answer.header("content-type"), "text/plain", "{query}");
     }
+    assert_eq!(dump("?mask=,"), whole, "there is no path in it");
+    let kind = |name: &str| json!({ "@type": format!("type.googleapis.com/envoy.admin.v3.{name}") });
+    assert_eq!(dump("?mask=dynamic_active_clusters,"), json!({ "configs": [kind("ClustersConfigDump")] }));
     let endpoints = dump("?include_eds&resource=static_endpoint_configs&name_regex=dead");
     let assignment = &endpoints["configs"][0]["endpoint_config"];
     assert_eq!(assignment["cluster_name"], "dead");
@@ -966,6 +980,29 @@ fn too_much_is_refused() {
     let mut status = [0; 12];
     stream.read_exact(&mut status).unwrap();
     assert_eq!(&status, b"HTTP/1.1 413");
+}
+
+#[test]
+fn a_request_that_http_forbids_is_refused() {
+    let fixture = start();
+    let send = |line: &str, hosts: &str| {
+        let answer = fixture.raw(format!("{line}\r\n{hosts}connection: close\r\n\r\n").as_bytes());
+        (answer.status, answer.body)
+    };
+    let refused = (400, "Bad Request".to_owned());
+    for hosts in ["", "host: a\r\nhost: b\r\n", "host: a b\r\n", "host: u@a\r\n", "host: a/b\r\n"] {
+        assert_eq!(send("GET /ready HTTP/1.1", hosts), refused, "{hosts:?}");
+    }
+    for line in ["FOO /ready HTTP/1.1", "get /ready HTTP/1.1", "CONNECT a:1 HTTP/1.1", "GET ready HTTP/1.1"] {
+        assert_eq!(send(line, "host: a\r\n"), refused, "{line}");
+    }
+    let ready = (200, "LIVE\n".to_owned());
+    for hosts in ["host: a\r\n", "host:\r\n", "host: [::1]:80\r\n", "Host: a.b:1\r\n"] {
+        assert_eq!(send("GET /ready HTTP/1.1", hosts), ready, "{hosts:?}");
+        assert_eq!(send("GET http://x/ready HTTP/1.1", hosts), ready, "{hosts:?}");
+    }
+    assert_eq!(send("GET /ready HTTP/1.0", ""), ready);
+    assert_eq!(send("OPTIONS /ready HTTP/1.1", "host: a\r\n"), ready);
 }
 
 #[test]

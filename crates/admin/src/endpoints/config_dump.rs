@@ -1,7 +1,7 @@
 //! `/config_dump`: what is loaded, in Envoy's form, whole or in part.
 
 use super::endpoint_dump;
-use super::stats::matcher;
+use super::stats::regex;
 use crate::control::Control;
 use crate::request::Request;
 use crate::response::Reply;
@@ -33,6 +33,14 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("static_secrets", "SecretsConfigDump.StaticSecret", ""),
     ("dynamic_active_secrets", "SecretsConfigDump.DynamicSecret", ""),
     ("dynamic_warming_secrets", "SecretsConfigDump.DynamicSecret", ""),
+];
+
+/// The other fields of Envoy's dumps.
+const PLAIN_FIELDS: &[(&str, &str)] = &[
+    ("BootstrapConfigDump", "bootstrap"),
+    ("BootstrapConfigDump", "last_updated"),
+    ("ClustersConfigDump", "version_info"),
+    ("ListenersConfigDump", "version_info"),
 ];
 
 /// The section of endpoints stands behind those of bootstrap and clusters.
@@ -70,8 +78,12 @@ fn configs(control: &dyn Control, request: &Request) -> Result<Vec<Value>, Reply
 
 /// A name must match as a whole.
 fn name_pattern(pattern: &str) -> Result<Regex, Reply> {
-    matcher(pattern)?;
-    matcher(&format!("^(?:{pattern})$"))
+    let failed = |reason| {
+        Reply::bad_request(format!("INVALID_ARGUMENT: Error while parsing name_regex from {pattern}: {reason}"))
+    };
+    // First by itself: an error is to show what was asked for.
+    regex(pattern).map_err(failed)?;
+    regex(&format!("^(?:{pattern})$")).map_err(failed)
 }
 
 /// The elements of one repeated field, each with its type.
@@ -122,7 +134,7 @@ fn sections(dump: Vec<Value>, mask: Option<&str>, name: Option<&Regex>) -> Resul
         }
     }
     let Some(mask) = mask else { return Ok(dump) };
-    let masked: Vec<Value> = dump.iter().filter_map(|section| keep(section, mask)).collect();
+    let masked: Vec<Value> = dump.iter().filter_map(|section| keep_of_section(section, mask)).collect();
     if masked.is_empty() {
         let message = format!("FieldMask {mask} could not be successfully applied to any configs.");
         return Err(Reply::bad_request(message));
@@ -136,15 +148,40 @@ fn is_named(element: &Value, named: &str, name: &Regex) -> bool {
     found.is_some_and(|found| name.is_match(found))
 }
 
+/// What a field mask keeps of a section; nothing when a path of it leads to no field of such a section, as in Envoy.
+fn keep_of_section(section: &Value, mask: &str) -> Option<Value> {
+    let kind = section.get(TYPE)?.as_str()?.strip_prefix(MESSAGES)?;
+    let is_list = |field: &str| {
+        RESOURCES.iter().any(|(known, message, _)| *known == field && message.split('.').next() == Some(kind))
+    };
+    let leads_somewhere = |path: &str| match path.split_once('.') {
+        Some((field, _)) => PLAIN_FIELDS.contains(&(kind, field)),
+        None => PLAIN_FIELDS.contains(&(kind, path)) || is_list(path),
+    };
+    if !paths(mask).all(leads_somewhere) {
+        return None;
+    }
+    // A field that is not set is none, where it is known to be one.
+    let has_known_only = paths(mask).all(|path| !path.contains('.'));
+    keep(section, mask).or_else(|| has_known_only.then(|| json!({ TYPE: section.get(TYPE) })))
+}
+
 /// What a field mask (`a.b,c`) keeps of an object, types included; nothing when no path leads to a field. As in protobuf, a
-/// path does not go into a list.
+/// path does not go into a list, and no path at all keeps everything.
 fn keep(value: &Value, mask: &str) -> Option<Value> {
+    if paths(mask).next().is_none() {
+        return Some(value.clone());
+    }
     let mut out = Value::Object(Map::new());
     let mut found = false;
-    for path in mask.split(',') {
-        found |= copy(value, &mut out, path.trim());
+    for path in paths(mask) {
+        found |= copy(value, &mut out, path);
     }
     found.then_some(out)
+}
+
+fn paths(mask: &str) -> impl Iterator<Item = &str> {
+    mask.split(',').map(str::trim).filter(|path| !path.is_empty())
 }
 
 fn copy(from: &Value, to: &mut Value, path: &str) -> bool {

@@ -89,11 +89,20 @@ pub(super) fn reset_counters(control: &dyn Control, _: &Request) -> Reply {
 
 /// The pattern of a `filter=`, or why it is none.
 pub(super) fn matcher(pattern: &str) -> Result<Regex, Reply> {
+    regex(pattern).map_err(|reason| Reply::bad_request(format!("Invalid re2 regex: {reason}")))
+}
+
+/// The pattern, or what is wrong with it.
+pub(super) fn regex(pattern: &str) -> Result<Regex, String> {
+    // What was no UTF-8 is that since it was decoded.
+    if pattern.contains(char::REPLACEMENT_CHARACTER) {
+        return Err("invalid UTF-8".into());
+    }
     Regex::new(pattern).map_err(|error| {
         // The last line says what is wrong; those before show where.
         let text = error.to_string();
         let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        Reply::bad_request(format!("Invalid re2 regex: {reason}: {pattern}\n"))
+        format!("{reason}: {pattern}")
     })
 }
 
