@@ -1,7 +1,7 @@
 //! The admin interface: what tools that read Envoy's rely on.
 
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Config, Origin, Proxy, RawClient, Stats, net, wait_until};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, Stats, TempDir, config, net, wait_until};
 use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,6 +24,24 @@ fn ready_and_server_info_tell_the_state() {
     let proxy = Proxy::start(&Config::proxy_to(origin.address).overlay(placed));
     let node = &proxy.admin_json("/server_info")["node"];
     assert_eq!(node["locality"], json!({"region": "", "zone": "z", "sub_zone": ""}));
+}
+
+#[test]
+fn the_log_of_the_admin_knows_request_and_answer() {
+    let folder = TempDir::new();
+    let path = folder.path().join("admin.log");
+    let format = "%REQ(:METHOD)% %REQ(:PATH)% %PROTOCOL% %RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %BYTES_RECEIVED% %BYTES_SENT% \
+                  %REQ(:AUTHORITY)% %REQ(X)% %RESP(CONTENT-TYPE)% %DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT%\n";
+    let format = json!({"log_format": {"text_format_source": {"inline_string": format}}});
+    let log = json!({"admin": {"access_log": [config::file_access_log(&path, format)]}});
+    let proxy = Proxy::start(&Config::new().overlay(log));
+    let head = "POST /stats?filter=server.live HTTP/1.1\r\nhost: a.com\r\nx: 1\r\nconnection: close\r\ncontent-length: 3\r\n\r\nabc";
+    let answer = RawClient::connect(proxy.admin_address()).exchange(head);
+    assert_eq!(answer.text(), "server.live: 1\n");
+    let line = "POST /stats?filter=server.live HTTP/1.1 200 admin_filter_response 3 15 a.com 1 text/plain; charset=UTF-8 127.0.0.1";
+    wait_until("the line of the log", || {
+        std::fs::read_to_string(&path).unwrap_or_default().lines().any(|logged| logged == line)
+    });
 }
 
 #[test]

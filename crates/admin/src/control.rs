@@ -119,7 +119,7 @@ pub trait Control: Send + Sync + 'static {
         true
     }
 
-    /// After each answer: for an access log of the admin.
+    /// After each answer, when it was sent: for an access log of the admin.
     fn served(&self, _served: &Served<'_>) {}
 }
 
@@ -163,10 +163,21 @@ pub struct Served<'a> {
     pub method: &'a str,
     /// Path and query, as received.
     pub target: &'a str,
+    /// HTTP/1.0, not HTTP/1.1.
+    pub is_http_10: bool,
+    /// As received, `host` among them.
+    pub request_fields: Vec<(&'a str, &'a [u8])>,
+    /// Bytes of the body.
+    pub received: u64,
     pub status: u16,
+    /// Those that the admin chose; how long the body is, and when it was sent, is not among them.
+    pub response_fields: Vec<(&'a str, &'a [u8])>,
+    /// Bytes of the body.
+    pub sent: u64,
     /// `None` on a Unix domain socket.
+    pub local: Option<SocketAddr>,
+    /// The same.
     pub peer: Option<SocketAddr>,
-    pub user_agent: Option<&'a str>,
-    /// Until the answer was made, not sent.
+    /// Until the answer was sent.
     pub duration: Duration,
 }

@@ -16,6 +16,7 @@ mod request;
 mod response;
 mod server;
 mod status;
+mod told;
 
 pub use control::{Control, Drain, NO_ADMIN_LAYER, PluginRefused, Served};
 pub use endpoints::{Endpoint, Handler, MAX_BATCH_BYTES, Tap, TapBatch, Trace, certificates_json, statistics, tagger};

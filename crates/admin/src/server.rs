@@ -3,11 +3,12 @@
 //! One thread with a runtime of its own serves all connections; a handler runs to its end there, and large answers are made
 //! in chunks as the client reads them. Every limit is below.
 
-use crate::control::{Control, Served};
+use crate::control::Control;
 use crate::counts::{Counts, Metered};
 use crate::endpoints::{Endpoint, Endpoints};
 use crate::request::{Request, parse_query};
-use crate::response::{Body, Order, Reply};
+use crate::response::{Order, Reply};
+use crate::told::{Ends, Logged, Told};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header;
@@ -22,7 +23,6 @@ use postrider_telemetry::{error, warning};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::SocketAddr as UnixAddr;
 use std::path::Path;
@@ -169,15 +169,16 @@ enum Listener {
 }
 
 impl Listener {
-    async fn accept(&self) -> io::Result<(Box<dyn Socket>, Option<SocketAddr>)> {
+    async fn accept(&self) -> io::Result<(Box<dyn Socket>, Ends)> {
         match self {
             Self::Tcp(listener) => {
                 let (socket, peer) = listener.accept().await?;
                 // A small answer should not wait for an acknowledgement; failing that, it is only slower.
                 let _ = socket.set_nodelay(true);
-                Ok((Box::new(socket), Some(peer)))
+                let ends = Ends { local: socket.local_addr().ok(), peer: Some(peer) };
+                Ok((Box::new(socket), ends))
             }
-            Self::Unix(listener) => Ok((Box::new(listener.accept().await?.0), None)),
+            Self::Unix(listener) => Ok((Box::new(listener.accept().await?.0), Ends::default())),
         }
     }
 }
@@ -215,10 +216,10 @@ async fn serve(listener: Listener, endpoints: Rc<Endpoints>, counts: Rc<Counts>,
             _ = stopped.changed() => break,
         };
         match accepted {
-            Ok((socket, peer)) => {
+            Ok((socket, ends)) => {
                 let feeds = Rc::<Cell<bool>>::default();
                 let connection =
-                    connection(socket, peer, (endpoints.clone(), counts.clone()), stopped.clone(), feeds.clone());
+                    connection(socket, ends, (endpoints.clone(), counts.clone()), stopped.clone(), feeds.clone());
                 tokio::task::spawn_local(async move {
                     let _slot = slot;
                     tokio::pin!(connection);
@@ -242,7 +243,7 @@ async fn serve(listener: Listener, endpoints: Rc<Endpoints>, counts: Rc<Counts>,
 
 async fn connection(
     socket: Box<dyn Socket>,
-    peer: Option<SocketAddr>,
+    ends: Ends,
     (endpoints, counts): (Rc<Endpoints>, Rc<Counts>),
     mut stopped: watch::Receiver<bool>,
     feeds: Rc<Cell<bool>>,
@@ -256,11 +257,12 @@ async fn connection(
         let (endpoints, orders, feeds) = (endpoints.clone(), of_service.clone(), of_answers.clone());
         let counts = counts.clone();
         async move {
-            let reply = answer(request, peer, &endpoints, &counts).await;
+            let (mut told, reply) = answer(request, ends, endpoints, &counts).await;
             feeds.set(reply.is_feed());
             let (response, order) = reply.into_parts();
             orders.borrow_mut().extend(order);
-            Ok::<Response<Body>, Infallible>(response)
+            told.answered(&response);
+            Ok::<Response<Logged>, Infallible>(response.map(|body| Logged { body, told }))
         }
     });
     let mut protocol = http1::Builder::new();
@@ -319,10 +321,10 @@ fn is_form(fields: &HeaderMap) -> bool {
 
 async fn answer(
     request: hyper::Request<Incoming>,
-    peer: Option<SocketAddr>,
-    endpoints: &Endpoints,
+    ends: Ends,
+    endpoints: Rc<Endpoints>,
     counts: &Counts,
-) -> Reply {
+) -> (Told, Reply) {
     let begun = Instant::now();
     counts.begun();
     let (head, body) = request.into_parts();
@@ -332,11 +334,13 @@ async fn answer(
     let target = head.uri.path_and_query().map_or("", |target| target.as_str());
     let allowed = endpoints.control().allows(target);
     let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
+    let mut received = 0;
     let reply = match body {
         _ if !is_well_formed(&head) => Reply::bad_request("Bad Request"),
         _ if !allowed => Reply::refusal(StatusCode::FORBIDDEN, format!("request to path {target} not allowed")),
         Ok(body) => {
             let body = body.to_bytes().to_vec();
+            received = body.len() as u64;
             let mut query = parse_query(head.uri.query().unwrap_or(""));
             // As in Envoy, a form counts where the path says nothing.
             if query.is_empty() && is_form(&head.headers) {
@@ -349,22 +353,13 @@ async fn answer(
                     query,
                     accept,
                     body,
-                    peer,
+                    peer: ends.peer,
                 },
                 from_a_page,
             )
         }
         Err(_) => Reply::refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("a body may have {MAX_BODY_BYTES} bytes\n")),
     };
-    let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-    endpoints.control().served(&Served {
-        method: head.method.as_str(),
-        target: head.uri.path_and_query().map_or("", |target| target.as_str()),
-        status: reply.status(),
-        peer,
-        user_agent,
-        duration: begun.elapsed(),
-    });
     counts.answered(reply.status(), begun.elapsed());
-    reply
+    (Told::new(endpoints, head, received, ends, begun), reply)
 }

@@ -198,7 +198,22 @@ impl Control for Process {
 
     fn served(&self, served: &Served<'_>) {
         if served.target.contains("seen") {
-            self.told(format!("{} {} {} {:?}", served.method, served.target, served.status, served.user_agent));
+            let field = |fields: &[(&str, &[u8])], name: &str| {
+                let found = fields.iter().find(|(known, _)| *known == name);
+                found.map_or("-".to_owned(), |(_, value)| String::from_utf8_lossy(value).into_owned())
+            };
+            assert_eq!(served.local.map(|local| local.ip()), served.peer.map(|peer| peer.ip()));
+            self.told(format!(
+                "{} {} {} of {} for {}: {} {} {}",
+                served.method,
+                served.target,
+                served.received,
+                field(&served.request_fields, "user-agent"),
+                field(&served.request_fields, "host"),
+                served.status,
+                served.sent,
+                field(&served.response_fields, "content-type"),
+            ));
         }
     }
 }
@@ -597,7 +612,10 @@ fn orders_are_passed_on() {
     assert_eq!(fixture.raw(b"POST /quitquitquit HTTP/1.1\r\nhost: a\r\n\r\n").body, "OK\n");
     assert_eq!(fixture.told(), "quit");
     assert_eq!(fixture.send("GET /ready?seen HTTP/1.1\r\nuser-agent: probe").status, 200);
-    assert_eq!(fixture.told(), "GET /ready?seen 200 Some(\"probe\")");
+    assert_eq!(fixture.told(), "GET /ready?seen 0 of probe for admin: 200 5 text/plain; charset=UTF-8");
+    let body = b"POST /nope?seen HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 3\r\n\r\nabc";
+    let length = fixture.raw(body).body.len();
+    assert_eq!(fixture.told(), format!("POST /nope?seen 3 of - for a: 404 {length} text/plain; charset=UTF-8"));
 }
 
 #[test]

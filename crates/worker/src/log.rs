@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::{Moment, StreamInfo};
-use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
+use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead, Version};
 use postrider_model::{AccessLog, AccessLogSink, LogEntries, LogFormat, LogOutput};
 use postrider_telemetry::access_log::{LogBuffer, Target};
 
@@ -95,9 +95,17 @@ pub struct AdminRequest<'a> {
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
+    /// HTTP/1.0, not HTTP/1.1.
+    pub is_http_10: bool,
+    pub request_fields: &'a [(&'a str, &'a [u8])],
+    /// Bytes of the body.
+    pub received: u64,
     pub status: u16,
+    pub response_fields: &'a [(&'a str, &'a [u8])],
+    /// Bytes of the body.
+    pub sent: u64,
+    pub local: Option<SocketAddr>,
     pub peer: Option<SocketAddr>,
-    pub user_agent: Option<&'a str>,
     pub duration: Duration,
 }
 
@@ -108,16 +116,34 @@ pub fn write_admin_line(log: &AccessLog, admin: &AdminRequest<'_>, now: SystemTi
     let mut info = StreamInfo::new(started, now - admin.duration);
     info.ended = Some(ended);
     info.status = admin.status;
+    info.details = "admin_filter_response".into();
+    (info.bytes_received, info.bytes_sent) = (admin.received, admin.sent);
+    info.downstream_local = admin.local;
+    info.downstream_connection_remote = admin.peer;
     info.downstream_remote = admin.peer;
     info.downstream_direct_remote = admin.peer;
     let mut request = RequestHead::new();
     // What cannot be written into a head is left out of the line.
     let _ = request.set_method(admin.method.as_bytes());
     let _ = request.set_path(admin.target.as_bytes());
-    if let Some(agent) = admin.user_agent {
-        let _ = request.fields.set(HeaderId::UserAgent, agent.as_bytes());
+    if admin.is_http_10 {
+        request.set_version(Version::Http10);
     }
-    let (response, trailers) = (ResponseHead::new(), Fields::new());
+    for (name, value) in admin.request_fields {
+        let _ = match *name {
+            "host" => request.set_authority(value),
+            _ => request.fields.append_name(name.as_bytes(), value),
+        };
+    }
+    // As a listener at the edge adds whom it was asked by.
+    if let Some(peer) = admin.peer.filter(|peer| !peer.ip().is_loopback()) {
+        let _ = request.fields.append(HeaderId::XForwardedFor, peer.ip().to_string().as_bytes());
+    }
+    let (mut response, trailers) = (ResponseHead::new(), Fields::new());
+    response.set_status(admin.status);
+    for (name, value) in admin.response_fields {
+        let _ = response.fields.append_name(name.as_bytes(), value);
+    }
     let context = Context {
         request: &request,
         response: &response,

@@ -27,9 +27,14 @@ impl AdminLog {
         let request = AdminRequest {
             method: served.method,
             target: served.target,
+            is_http_10: served.is_http_10,
+            request_fields: &served.request_fields,
+            received: served.received,
             status: served.status,
+            response_fields: &served.response_fields,
+            sent: served.sent,
+            local: served.local,
             peer: served.peer,
-            user_agent: served.user_agent,
             duration: served.duration,
         };
         for (log, buffer) in &mut self.0 {
