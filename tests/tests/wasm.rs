@@ -118,6 +118,19 @@ fn an_answer_of_the_modules_may_be_answered_in_its_turn() {
 }
 
 #[test]
+fn an_answer_with_a_status_that_nobody_knows_keeps_the_request_from_the_upstream() {
+    // The module lets the request go on, as it does after any answer.
+    for odd in [600, 999] {
+        let site = answers(&answer(odd, "denied", "no"), "");
+        let got = site.get("/", "");
+        let expected = if envoy() { odd } else { 500 };
+        assert_eq!((u32::from(got.status), got.text()), (expected, "no"));
+        assert_eq!(site.logged(1), format!("{expected} - denied"));
+        assert!(site.origin.requests().is_empty(), "{odd}");
+    }
+}
+
+#[test]
 fn an_answer_without_details_is_logged_without_any() {
     for (request, response) in [(answer(418, "", "a"), String::new()), (String::new(), answer(418, "", "a"))] {
         let site = answers(&request, &response);

@@ -113,9 +113,8 @@ fn send_local_response(
     ) else {
         return Ok(INVALID_MEMORY_ACCESS);
     };
-    let Some(status) = u16::try_from(status).ok().filter(|status| (200..=599).contains(status)) else {
-        return Ok(BAD_ARGUMENT);
-    };
+    // Still an answer: few modules look whether theirs was taken, and a request that was to be refused must not go on.
+    let status = u16::try_from(status).ok().filter(|status| (200..=599).contains(status)).unwrap_or(500);
     let header = |(name, value): (&[u8], &[u8])| {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         (Cow::Owned(name), Cow::Owned(value.to_vec()))

@@ -169,6 +169,20 @@ fn a_module_answers_and_sees_its_own_answer() {
 }
 
 #[test]
+fn an_answer_with_a_status_that_nobody_knows_lets_no_request_go_on() {
+    for odd in ["0", "100", "199", "600", "999", "65736", "-1"] {
+        let mut trial = Trial::new(&module(&format!(
+            r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+                (call $note $"said" (call $respond (i32.const {odd}) $"denied" $"no" $"" (i32.const -1)))
+                (i32.const 0))"#
+        )));
+        let Action::Respond(reply) = trial.head(true) else { panic!("{odd} is no answer") };
+        assert_eq!((reply.status, &*reply.body, &*reply.details), (500, &b"no"[..], "denied"), "{odd}");
+        assert_eq!(trial.noted("said").as_deref(), Some("0"), "{odd}");
+    }
+}
+
+#[test]
 fn a_closed_stream_gets_no_answer() {
     let mut trial = Trial::new(&module(
         r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
