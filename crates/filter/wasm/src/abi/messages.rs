@@ -239,7 +239,8 @@ fn get_buffer_status(mut guest: Guest<'_>, buffer: u32, out_length: u32, out_fla
 
 /// The bytes are written straight into the module's memory: there may be many of them.
 fn get_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, most: u32, out: u32, out_length: u32) -> Answer {
-    let Some(end) = start.checked_add(most) else { return Ok(BAD_ARGUMENT) };
+    // "All from here on" is asked for with the greatest number.
+    let end = start.saturating_add(most);
     let wanted = |bytes: &[u8]| start as usize..bytes.len().min(end as usize);
     let length = match with_buffer(guest.data_mut(), buffer, |bytes| wanted(bytes).len()) {
         // Nothing is handed over, not even that.

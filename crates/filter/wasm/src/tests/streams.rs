@@ -183,6 +183,22 @@ fn an_answer_with_a_status_that_nobody_knows_lets_no_request_go_on() {
 }
 
 #[test]
+fn all_of_a_body_from_some_byte_on_is_read_with_the_greatest_length() {
+    let mut trial = Trial::new(&module(
+        r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32) (i32.const 0))
+        (func (export "proxy_on_request_body") (param i32 i32 i32) (result i32)
+            (call $note $"said" (call $get_buffer (i32.const 0) (i32.const 1) (i32.const -1) (i32.const 16) (i32.const 20)))
+            (drop (call $set_property $"rest" (call $place) (call $length)))
+            (call $note $"beyond" (call $get_buffer (i32.const 0) (i32.const -1) (i32.const -1) (i32.const 16) (i32.const 20)))
+            (i32.const 1))"#,
+    ));
+    trial.head(false);
+    trial.piece("abcd", true);
+    let noted = ["said", "rest", "beyond"].map(|name| trial.noted(name).unwrap());
+    assert_eq!(noted, ["0", "bcd", "0"]);
+}
+
+#[test]
 fn a_closed_stream_gets_no_answer() {
     let mut trial = Trial::new(&module(
         r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
