@@ -7,6 +7,8 @@ use postrider_filter_api::Resumer;
 /// Where a message has come to.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
+    /// The module is being shown the head.
+    pub(crate) in_head: Cell<bool>,
     /// The module's last word was that nothing goes on.
     pub(crate) stopped: Cell<bool>,
     /// It said since that the message goes on.
@@ -59,7 +61,7 @@ impl Course {
 
     /// The module says that the message goes on.
     pub(crate) fn free(&self) {
-        if self.stopped.get() {
+        if self.stopped.get() || self.in_head.get() {
             self.freed.set(true);
             self.wake();
         }

@@ -7,6 +7,8 @@
 //!                         the head waits                 the message pauses until the module frees it
 //! StopAll…                pauses until freed             —
 //! ```
+//!
+//! A hook that frees what waits and then stops is as one that went on: nothing would end the wait.
 
 use std::rc::Rc;
 
@@ -98,15 +100,18 @@ impl Hosted {
         course.bodiless.set(end);
         let Some(hook) = hook.filter(|_| self.wants_head(side)) else { return Action::Continue };
         instance.may_begin_anew.set(side == Side::Response || end);
+        course.in_head.set(true);
         // SAFETY: the function of a loaded module, as the interface says.
         let answer = instance.enter(stream, |handle, own| unsafe { hook(handle, own, end) });
+        course.in_head.set(false);
+        let goes_on = course.freed.take() || matches!(answer, head::CONTINUE | head::CONTINUE_WITHOUT_END);
         if instance.acted.get()
             && let Some(action) = head_acted(instance, side, stream)
         {
             return action;
         }
         match answer {
-            head::CONTINUE | head::CONTINUE_WITHOUT_END => {
+            _ if goes_on => {
                 let kept = !course.kept.borrow().is_empty();
                 if end && kept {
                     // What the module appended becomes the body of a message that had none.
@@ -143,7 +148,8 @@ impl Hosted {
         if course.gathers.get() && course.kept.borrow().len() + held(side, stream).bytes().len() > limit {
             return Action::Respond(Box::new(too_large(side)));
         }
-        let answer = match hook {
+        course.freed.set(false);
+        let mut answer = match hook {
             Some(hook) => {
                 course.shows.set(true);
                 // SAFETY: the function of a loaded module, as the interface says.
@@ -157,6 +163,12 @@ impl Hosted {
             return Action::Respond(reply);
         }
         let held = held(side, stream);
+        if course.freed.take() && answer != body::CONTINUE {
+            if !matches!(answer, body::STOP_AND_BUFFER | body::STOP_AND_WATERMARK) {
+                held.replace(&[]);
+            }
+            answer = body::CONTINUE;
+        }
         let mut kept = course.kept.borrow_mut();
         course.gathers.set(answer == body::STOP_AND_BUFFER);
         match answer {
@@ -213,6 +225,8 @@ impl Hosted {
             Side::Request => entries.request_trailers,
             Side::Response => entries.response_trailers,
         };
+        let course = instance.course(side);
+        course.freed.set(false);
         // What is no status of the interface lets them go on, as in Envoy.
         let stops = hook.is_some_and(|hook| {
             // SAFETY: the function of a loaded module, as the interface says.
@@ -221,7 +235,7 @@ impl Hosted {
         if let Some(reply) = instance.take_reply(stream) {
             return Action::Respond(reply);
         }
-        let course = instance.course(side);
+        let stops = stops && !course.freed.take();
         if course.taken.get() {
             course.ended.set(true);
             course.stopped.set(stops);
