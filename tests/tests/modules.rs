@@ -516,6 +516,13 @@ fn a_message_that_is_let_go_on_before_its_hook_stops_it_does_not_wait() {
 }
 
 #[test]
+fn an_answer_has_the_status_that_it_is_given_and_not_that_of_its_fields() {
+    let site = scripted().start();
+    let answer = site.get("/", "x-do: qh respond 403 no body :status=402 x-a=1; qh answer 1\r\n");
+    assert_eq!((answer.status, answer.text(), answer.header("x-a")), (403, "body", "1"));
+}
+
+#[test]
 fn the_cluster_is_known_with_the_route() {
     let site = scripted().start();
     site.get("/", "x-do: qh text 57; qh text 61; qh text 63; ah text 57\r\n");

@@ -30,8 +30,9 @@ pub(super) unsafe fn send(
     if instance.replied.get() {
         return break_off(instance, details);
     }
+    let status = u16::try_from(status).ok().filter(|status| (200..=599).contains(status)).unwrap_or(500);
     let mut reply = LocalReply {
-        status: u16::try_from(status).ok().filter(|status| (200..=599).contains(status)).unwrap_or(500),
+        status,
         // As in Envoy, whatever the status is.
         grpc_status: Some(grpc::Code::Ok),
         body: body.to_vec().into(),
@@ -40,6 +41,8 @@ pub(super) unsafe fn send(
     };
     // SAFETY: as above.
     unsafe { take(&mut reply, headers) };
+    // As in Envoy, whatever its fields say.
+    reply.status = status;
     give(instance, Box::new(reply));
 }
 
