@@ -82,6 +82,9 @@ impl Hosted {
         if instance.replied.get() {
             return if side == Side::Response && instance.has_pieces() { Action::Take } else { Action::Done };
         }
+        if side == Side::Response {
+            instance.answers_whole.set(true);
+        }
         let entries = &self.place.config.entries;
         if side == Side::Response
             && !self.place.is_upstream
@@ -162,6 +165,9 @@ impl Hosted {
         if let Some(reply) = instance.take_reply(stream) {
             return Action::Respond(reply);
         }
+        if self.is_too_late(side, instance) {
+            return cut_off();
+        }
         let held = held(side, stream);
         if course.freed.take() && answer != body::CONTINUE {
             if !matches!(answer, body::STOP_AND_BUFFER | body::STOP_AND_WATERMARK) {
@@ -235,6 +241,9 @@ impl Hosted {
         if let Some(reply) = instance.take_reply(stream) {
             return Action::Respond(reply);
         }
+        if self.is_too_late(side, instance) {
+            return cut_off();
+        }
         let stops = stops && !course.freed.take();
         if course.taken.get() {
             course.ended.set(true);
@@ -280,7 +289,7 @@ impl Hosted {
     fn on_flow(&self, side: Side, state: &mut State, stream: &mut Stream<'_>) -> Flow {
         let Some(instance) = self.instance(state, stream) else { return Flow::Release };
         deliver::with_messages(instance, stream);
-        if side == Side::Response && instance.replied.get() {
+        if side == Side::Response && instance.replied.get() && !instance.answers_whole.get() {
             return give_piece(instance, stream);
         }
         if let Some(reply) = instance.take_reply(stream) {
@@ -319,6 +328,11 @@ impl Hosted {
             course.full.set(false);
         }
         if course.ended.get() || course.full.get() || instance.sends_much() { Flow::Wait } else { Flow::Want }
+    }
+
+    /// The module begins an answer in pieces behind the head of one that came, whose rest must not pass for its.
+    fn is_too_late(&self, side: Side, instance: &Instance) -> bool {
+        side == Side::Response && !self.place.is_upstream && instance.waits_for_reply()
     }
 
     /// How much of a body may be kept.
@@ -473,7 +487,7 @@ impl Instance {
         let reply = match self.reply.borrow_mut().take() {
             None if !self.cut_off.get() => return None,
             // An answer in pieces that began is cut off behind what there is of it; where answers are given whole, it is none.
-            Some(reply) if !self.cut_off.get() || self.has_pieces() && !self.place.is_upstream => reply,
+            Some(reply) if !self.cut_off.get() || self.has_pieces() && !self.answers_whole.get() => reply,
             _ => Box::default(),
         };
         Some(self.give_reply(reply, stream))
@@ -482,7 +496,7 @@ impl Instance {
     /// The module gives an answer in pieces, of which not all is here, in a place where answers are given whole.
     #[inline]
     fn waits_for_reply(&self) -> bool {
-        self.place.is_upstream && self.replied.get() && !self.cut_off.get() && self.gathers_reply()
+        self.answers_whole.get() && self.replied.get() && !self.cut_off.get() && self.gathers_reply()
     }
 
     #[cold]
@@ -494,7 +508,7 @@ impl Instance {
     #[cold]
     #[inline(never)]
     fn give_reply(&self, mut reply: Box<LocalReply>, stream: &mut Stream<'_>) -> Box<LocalReply> {
-        let in_pieces = self.has_pieces() && !self.place.is_upstream;
+        let in_pieces = self.has_pieces() && !self.answers_whole.get();
         if let Some(pieces) = self.rare.borrow_mut().as_mut().filter(|_| !in_pieces).and_then(|rare| rare.pieces.take())
         {
             reply.body = pieces.body.into();

@@ -49,6 +49,8 @@ pub(crate) struct Instance {
     pub(crate) reply: RefCell<Option<Box<LocalReply>>>,
     /// The module answered: it does not see the response.
     pub(crate) replied: Cell<bool>,
+    /// An answer takes the place of one that came, or goes where answers are given whole: one in pieces waits for its end.
+    pub(crate) answers_whole: Cell<bool>,
     /// The stream is to be cut off.
     pub(crate) cut_off: Cell<bool>,
     /// The module did one of these since the stream began: it answered, cut the stream off, or had the request begin anew.
@@ -187,6 +189,7 @@ impl Instance {
             response: Course::default(),
             reply: RefCell::new(None),
             replied: Cell::new(false),
+            answers_whole: Cell::new(place.is_upstream),
             cut_off: Cell::new(false),
             acted: Cell::new(false),
             may_begin_anew: Cell::new(false),

@@ -68,7 +68,8 @@ const MUCH: usize = 1 << 20;
 pub(super) unsafe fn begin(handle: StreamRef, headers: *const Header, count: usize, end: bool) {
     // SAFETY: as in `send`.
     let Some(instance) = (unsafe { instance(handle) }) else { return };
-    let mut reply = Box::new(LocalReply { status: 200, ..LocalReply::default() });
+    // What has no status is no answer that a client could use.
+    let mut reply = Box::new(LocalReply { status: 502, ..LocalReply::default() });
     // SAFETY: as in `send`.
     unsafe { take(&mut reply, items(headers, count)) };
     if !instance.replied.get() {
