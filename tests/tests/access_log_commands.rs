@@ -12,6 +12,11 @@ fn line(fields: Value) -> Value {
 
 /// That of a request to any path; there is a route for those that begin with `/p`.
 fn line_of(target: &str, fields: Value) -> Value {
+    line_as(target, json!({"json_format": fields}))
+}
+
+/// The same by any format that is JSON.
+fn line_as(target: &str, format: Value) -> Value {
     let directory = TempDir::new();
     let path = directory.path().join("log");
     let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
@@ -21,10 +26,7 @@ fn line_of(target: &str, fields: Value) -> Value {
     let config = Config::new()
         .http(json!({"route_config": {"virtual_hosts": [host]}}))
         .cluster_with("origin", &[origin.address], json!({"alt_stat_name": "watched"}))
-        .overlay_filter(
-            "http",
-            json!({"access_log": [config::file_access_log(&path, json!({"log_format": {"json_format": fields}}))]}),
-        );
+        .overlay_filter("http", json!({"access_log": [config::file_access_log(&path, json!({"log_format": format}))]}));
     let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]));
     RawClient::once(
         proxy.address("http"),
@@ -64,12 +66,65 @@ fn values_have_their_types() {
         ("DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID", json!("")),
         ("DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID", json!("")),
         ("UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID", json!("")),
+        // Texts alone are cut.
+        ("METADATA(ROUTE:ns:text):0", json!("")),
+        ("METADATA(VIRTUAL_HOST:ns:of):2", json!("ho")),
+        ("METADATA(ROUTE:ns:number):0", json!(5)),
+        ("METADATA(ROUTE:ns:deep):2", json!({"yes": true})),
+        ("COALESCE({\"operators\":[{\"command\":\"METADATA\",\"param\":\"ROUTE:ns:deep\"}]})", json!({"yes": true})),
+        ("COALESCE({\"operators\":[{\"command\":\"REQ\",\"param\":\"host\",\"max_length\":2}],\"x\":1})", json!("te")),
     ];
     let format = fields.iter().map(|(command, _)| ((*command).to_owned(), json!(format!("%{command}%"))));
     let line = line(Value::Object(format.collect()));
     for (command, expected) in &fields {
         assert_eq!(line[*command], *expected, "{command}");
     }
+}
+
+#[test]
+fn arguments_that_envoy_takes_are_taken() {
+    let fields = [
+        ("RESPONSE_CODE_DETAILS(ALLOW_WHITESPACES)", json!("via_upstream")),
+        ("RESPONSE_CODE_DETAILS(x)", json!("via_upstream")),
+        ("REQUESTED_SERVER_NAME(SNI_ONLY)", Value::Null),
+        ("REQUESTED_SERVER_NAME(SNI_FIRST)", json!("test")),
+        ("REQUESTED_SERVER_NAME(HOST_FIRST:HOST)", json!("test")),
+        ("COMMON_DURATION(DS_RX_BEG:foo)", Value::Null),
+        ("STREAM_INFO_REQ(:method)", json!("GET")),
+        ("XFCC_VALUE(uri)", Value::Null),
+        ("METADATA(ROUTE)", Value::Null),
+        ("METADATA(ROUTE:ns:)", Value::Null),
+        ("METADATA(ROUTE:ns::x)", Value::Null),
+        ("FILTER_STATE(a:FIELD:b:c)", Value::Null),
+        ("RESPONSE_CODE()", json!(200)),
+        ("DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(200)", json!("127.0.0.1/32")),
+        ("DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(MASK_PREFIX_LEN=24)", json!("127.0.0.1")),
+        ("TYPED_CEL(response.code > 1)", json!(true)),
+        ("TYPED_CEL(response.code)", json!(200)),
+        ("TYPED_CEL(request.path):3", json!("/ne")),
+        ("TYPED_CEL([1, 'a', b'xy', null])", json!([1, "a", "eHk=", null])),
+        ("TYPED_CEL(duration('1.5s'))", json!("1.500s")),
+        ("START_TIME(%L %q 100%)", json!("%L %q 100%")),
+        ("START_TIME(%Ez|%#Z|%Ot)", json!("+00:00|utc|\t")),
+    ];
+    let format = fields.iter().map(|(command, _)| ((*command).to_owned(), json!(format!("%{command}%"))));
+    let line = line(Value::Object(
+        format.chain([("took".to_owned(), json!("%COMMON_DURATION(DS_RX_BEG:US_RX_BODY_BEG)%"))]).collect(),
+    ));
+    for (command, expected) in &fields {
+        assert_eq!(line[*command], *expected, "{command}");
+    }
+    assert!(line["took"].as_u64().is_some_and(|millis| millis < 60_000), "{line}");
+}
+
+#[test]
+fn what_is_empty_leaves_texts_lists_and_objects_where_that_is_asked_for() {
+    let format = json!({"omit_empty_values": true, "json_format": {
+        "mixed": "a%REQ(none)%b", "none": "%REQ(none)%%REQ(none2)%", "list": ["a", 1, "%REQ(x)%", null, {"x": "%REQ(x)%"}, []],
+        "object": {"inner": {"x": "%REQ(x)%"}}, "empty": {}, "gone": ["%REQ(x)%"], "null": null,
+    }});
+    let expected = json!({"mixed": "ab", "none": "", "list": ["a", 1, []], "gone": []});
+    assert_eq!(line_as("/p", format), expected);
 }
 
 #[test]

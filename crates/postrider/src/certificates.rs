@@ -91,9 +91,7 @@ pub fn moment(at: SystemTime) -> String {
 
 fn written(pattern: &str, at: SystemTime) -> String {
     let mut out = Vec::new();
-    if let Ok(pattern) = TimePattern::parse(pattern) {
-        time::write(&pattern, at, &mut out);
-    }
+    time::write(&TimePattern::parse(pattern), at, &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 

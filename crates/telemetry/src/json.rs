@@ -1,6 +1,7 @@
 //! Strings as JSON (RFC 8259, section 7), written into a buffer that the caller keeps.
 
-/// Appends `text` between quotes, escaped. Bytes that are not UTF-8 become U+FFFD: JSON has no way to carry them.
+/// Appends `text` between quotes, escaped. One that is not UTF-8 is written byte by byte, each as the character of its
+/// number, as in Envoy: JSON has no way to carry bytes, and which they were can be told from that.
 pub fn write_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     write_escaped(text, out);
@@ -9,17 +10,10 @@ pub fn write_string(text: &[u8], out: &mut Vec<u8>) {
 
 /// Appends `text` as it would stand between quotes.
 pub fn write_escaped(text: &[u8], out: &mut Vec<u8>) {
-    for chunk in text.utf8_chunks() {
-        escape_valid(chunk.valid().as_bytes(), out);
-        if !chunk.invalid().is_empty() {
-            out.extend_from_slice("\u{fffd}".as_bytes());
-        }
-    }
-}
-
-fn escape_valid(text: &[u8], out: &mut Vec<u8>) {
+    let is_valid = std::str::from_utf8(text).is_ok();
     let mut rest = text;
-    while let Some(at) = rest.iter().position(|b| matches!(b, 0..=0x1f | b'"' | b'\\' | 0x7f)) {
+    let escapes = |byte: &u8| matches!(byte, 0..=0x1f | b'"' | b'\\' | 0x7f) || !is_valid && !byte.is_ascii();
+    while let Some(at) = rest.iter().position(escapes) {
         let (clean, tail) = rest.split_at(at);
         out.extend_from_slice(clean);
         let Some((&byte, tail)) = tail.split_first() else { return };
@@ -61,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_outside_utf8_are_replaced() {
-        assert_eq!(quoted(b"a\xffb\xe2\x82"), "\"a\u{fffd}b\u{fffd}\"");
+    fn bytes_outside_utf8_can_still_be_told() {
+        assert_eq!(quoted(b"a\xffb\xc3\xa9"), r#""a\u00ffb\u00c3\u00a9""#);
     }
 }

@@ -257,7 +257,7 @@ enum Verdict {
 
 impl Log {
     fn new(output: Output) -> Self {
-        let pattern = TimePattern::parse("%Y-%m-%d %T.%3f").unwrap_or_default();
+        let pattern = TimePattern::parse("%Y-%m-%d %T.%3f");
         Self { output, pattern, line: Vec::new(), message: String::new(), repeats: Vec::new() }
     }
 

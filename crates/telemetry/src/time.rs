@@ -1,10 +1,8 @@
 //! Moments as text, in UTC or local time, without allocation: `strftime` patterns with Envoy's additions.
 //!
-//! A pattern is parsed once, when the configuration is read, and refused there if it holds a conversion that we do not
-//! know. Writing works out the calendar once per second and thread and remembers it.
+//! A pattern is parsed once; a conversion that is not known stands in the text as it was written. Writing works out the calendar once per second and thread and remembers it.
 
 use std::cell::Cell;
-use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use postrider_sys::LocalZone;
@@ -36,49 +34,54 @@ pub struct TimePattern {
     local: bool,
 }
 
-/// A conversion that no pattern may hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TimePatternError {
-    /// As written, with its `%`.
-    UnknownConversion(String),
-    /// The pattern ends with `%`.
-    Unfinished,
-}
-
 impl TimePattern {
     /// `2026-11-20T10:11:12.345Z`, Envoy's default for `%START_TIME%`.
     pub fn iso8601() -> Self {
-        Self::parse("%Y-%m-%dT%H:%M:%E3SZ").unwrap_or(Self { parts: Vec::new(), local: false })
+        Self::parse("%Y-%m-%dT%H:%M:%E3SZ")
     }
 
     /// Reads a `strftime` pattern with Envoy's additions: `%f` and `%1f`…`%9f` (fraction of the second), `%E1S`…`%E9S`
-    /// and `%E*S` (seconds with fraction), `%s` (seconds since 1970), `%E4Y`, `%Ez`.
-    pub fn parse(pattern: &str) -> Result<Self, TimePatternError> {
+    /// and `%E*S` (seconds with fraction), `%s` (seconds since 1970), `%E4Y`, `%Ez`. As in the C library a conversion may
+    /// have flags, a width, and `E` or `O`: `%-d`, `%^a`, `%6S`, `%Od`.
+    pub fn parse(pattern: &str) -> Self {
         let mut parts = Vec::new();
         let mut literal = String::new();
-        let mut rest = pattern.chars();
-        while let Some(c) = rest.next() {
-            if c != '%' {
-                literal.push(c);
-                continue;
-            }
-            let part = match conversion(&mut rest)? {
-                Conversion::Literal(c) => {
+        let mut rest = pattern;
+        while let Some((text, after)) = rest.split_once('%') {
+            literal.push_str(text);
+            let (style, letters) = Style::read(after);
+            let (part, tail) = match conversion(style.modifier, letters) {
+                Some((Conversion::Literal(c), tail)) => {
                     literal.push(c);
+                    rest = tail;
                     continue;
                 }
-                Conversion::Text(text) => Self::parse(text)?.parts,
-                Conversion::Field(field) => vec![Part::Field(field)],
+                Some((Conversion::Text(text), tail)) => {
+                    let parts = Self::parse(text).parts.into_iter();
+                    let in_case = |part| match part {
+                        Part::Field(field, inner) => Part::Field(field, Style { upper: style.upper, ..inner }),
+                        part => part,
+                    };
+                    (parts.map(in_case).collect(), tail)
+                }
+                Some((Conversion::Field(field), tail)) => (vec![Part::Field(field, style)], tail),
+                None => {
+                    literal.push('%');
+                    rest = after;
+                    continue;
+                }
             };
+            rest = tail;
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal)));
             }
             parts.extend(part);
         }
+        literal.push_str(rest);
         if !literal.is_empty() {
             parts.push(Part::Literal(literal));
         }
-        Ok(Self { parts, local: false })
+        Self { parts, local: false }
     }
 
     /// The same in local time.
@@ -93,17 +96,6 @@ impl Default for TimePattern {
     }
 }
 
-impl fmt::Display for TimePatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownConversion(text) => write!(f, "unknown time conversion `{text}`"),
-            Self::Unfinished => f.write_str("the time pattern ends with a lone `%`"),
-        }
-    }
-}
-
-impl std::error::Error for TimePatternError {}
-
 /// Appends `moment`; one before 1970 is written as 1970.
 pub fn write(pattern: &TimePattern, moment: SystemTime, out: &mut Vec<u8>) {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -111,7 +103,7 @@ pub fn write(pattern: &TimePattern, moment: SystemTime, out: &mut Vec<u8>) {
     for part in &pattern.parts {
         match part {
             Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
-            Part::Field(field) => write_field(*field, &date, &zone, since, out),
+            Part::Field(field, style) => style.write(*field, out, |out| write_field(*field, &date, &zone, since, out)),
         }
     }
 }
@@ -165,12 +157,13 @@ impl Stamper {
         for part in &self.pattern.parts {
             match part {
                 Part::Literal(text) => self.text.extend_from_slice(text.as_bytes()),
-                Part::Field(Field::SecondExact) => return false,
-                Part::Field(field) => {
+                Part::Field(Field::SecondExact, _) => return false,
+                Part::Field(field, style) => {
                     if let Field::Fraction(digits) = field {
                         self.fractions.push((self.text.len(), *digits));
                     }
-                    write_field(*field, &date, &zone, since, &mut self.text);
+                    let write = |out: &mut Vec<u8>| write_field(*field, &date, &zone, since, out);
+                    style.write(*field, &mut self.text, write);
                 }
             }
         }
@@ -192,7 +185,82 @@ fn write_fraction(since: Duration, place: &mut [u8]) {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Literal(String),
-    Field(Field),
+    Field(Field, Style),
+}
+
+/// How a conversion is written, by what stands between its `%` and its letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Style {
+    /// `-`, `_` or `0`: how a number is filled up.
+    fill: Option<u8>,
+    /// `^`.
+    upper: bool,
+    /// `#`: the other case.
+    swap: bool,
+    /// At least so many characters.
+    width: Option<u8>,
+    /// `E` or `O`, which change nothing, but not all conversions take them.
+    modifier: Option<u8>,
+}
+
+impl Style {
+    /// Reads what stands before the letter; answers what is left.
+    fn read(text: &str) -> (Style, &str) {
+        let mut style = Style::default();
+        let letters = text.trim_start_matches(|c| {
+            match c {
+                '-' | '_' | '0' => style.fill = Some(c as u8),
+                '^' => style.upper = true,
+                '#' => style.swap = true,
+                _ => return false,
+            }
+            true
+        });
+        // `%3f` is no width.
+        if letters.as_bytes().get(1) == Some(&b'f') {
+            return (style, letters);
+        }
+        let after = letters.trim_start_matches(|c: char| c.is_ascii_digit());
+        let digits = letters.get(..letters.len() - after.len()).unwrap_or_default();
+        style.width = (!digits.is_empty()).then(|| digits.parse().unwrap_or(u8::MAX));
+        style.modifier = after.bytes().next().filter(|byte| matches!(byte, b'E' | b'O'));
+        (style, if style.modifier.is_some() { after.get(1..).unwrap_or_default() } else { after })
+    }
+
+    fn write(self, field: Field, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = out.len();
+        write(out);
+        let is_plain = self.fill.is_none() && self.width.is_none() && !self.upper && !self.swap;
+        if is_plain || matches!(field, Field::Fraction(_) | Field::SecondExact | Field::Offset { .. }) {
+            return;
+        }
+        let mut text = out.split_off(start);
+        let mut width = usize::from(self.width.unwrap_or_default());
+        let mut fill = b' ';
+        if text.iter().all(|byte| byte.is_ascii_digit() || *byte == b' ') {
+            let is_spaced = matches!(field, Field::DaySpaced | Field::HourSpaced | Field::Hour12Spaced);
+            fill = match self.fill {
+                Some(b'0') => b'0',
+                None if !is_spaced => b'0',
+                _ => b' ',
+            };
+            if self.fill != Some(b'-') {
+                width = width.max(text.len());
+            }
+            let zeros = text.iter().take_while(|byte| matches!(byte, b'0' | b' ')).count();
+            text.drain(..zeros.min(text.len().saturating_sub(1)));
+        } else if self.fill == Some(b'0') {
+            fill = b'0';
+        }
+        let is_upper = text.iter().all(|byte| !byte.is_ascii_lowercase());
+        if self.swap && is_upper {
+            text.make_ascii_lowercase();
+        } else if self.upper || (self.swap && !matches!(field, Field::HalfDayLower)) {
+            text.make_ascii_uppercase();
+        }
+        out.resize(start + width.saturating_sub(text.len()), fill);
+        out.extend_from_slice(&text);
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,22 +310,39 @@ enum Conversion {
     Field(Field),
 }
 
-/// Reads what follows a `%`.
-fn conversion(rest: &mut std::str::Chars<'_>) -> Result<Conversion, TimePatternError> {
+/// Reads a conversion, behind its flags; `None` for none that is known.
+fn conversion(modifier: Option<u8>, text: &str) -> Option<(Conversion, &str)> {
     use Conversion::{Literal, Text};
-    let start = rest.as_str();
-    let Some(c) = rest.next() else { return Err(TimePatternError::Unfinished) };
-    Ok(Conversion::Field(match c {
-        '%' => return Ok(Literal('%')),
-        'n' => return Ok(Literal('\n')),
-        't' => return Ok(Literal('\t')),
-        'T' => return Ok(Text("%H:%M:%S")),
-        'R' => return Ok(Text("%H:%M")),
-        'r' => return Ok(Text("%I:%M:%S %p")),
-        'F' => return Ok(Text("%Y-%m-%d")),
-        'D' | 'x' => return Ok(Text("%m/%d/%y")),
-        'X' => return Ok(Text("%H:%M:%S")),
-        'c' => return Ok(Text("%a %b %e %H:%M:%S %Y")),
+    if modifier == Some(b'E')
+        && let Some((known, length)) = extended(text)
+    {
+        return Some((known, text.get(length..)?));
+    }
+    let mut rest = text.chars();
+    let c = rest.next()?;
+    let takes = match modifier {
+        Some(b'E') => "cCxXyY",
+        Some(_) => "deHImMSuUVwWyBbt",
+        None => "",
+    };
+    if modifier.is_some() && !takes.contains(c) {
+        return None;
+    }
+    let field = match c {
+        '%' => return Some((Literal('%'), rest.as_str())),
+        'n' => return Some((Literal('\n'), rest.as_str())),
+        't' => return Some((Literal('\t'), rest.as_str())),
+        'T' => return Some((Text("%H:%M:%S"), rest.as_str())),
+        'R' => return Some((Text("%H:%M"), rest.as_str())),
+        'r' => return Some((Text("%I:%M:%S %p"), rest.as_str())),
+        'F' => return Some((Text("%Y-%m-%d"), rest.as_str())),
+        'D' | 'x' => return Some((Text("%m/%d/%y"), rest.as_str())),
+        'X' => return Some((Text("%H:%M:%S"), rest.as_str())),
+        'c' => return Some((Text("%a %b %e %H:%M:%S %Y"), rest.as_str())),
+        ':' if rest.as_str().starts_with('z') => {
+            rest.next();
+            Field::Offset { colon: true }
+        }
         'Y' => Field::Year,
         'C' => Field::Century,
         'y' => Field::YearOfCentury,
@@ -292,13 +377,9 @@ fn conversion(rest: &mut std::str::Chars<'_>) -> Result<Conversion, TimePatternE
             rest.next();
             Field::Fraction(c as u8 - b'0')
         }
-        'E' => {
-            let (known, length) = extended(rest.as_str()).ok_or_else(|| unknown(start, 3))?;
-            rest.nth(length - 1);
-            return Ok(known);
-        }
-        _ => return Err(unknown(start, 1)),
-    }))
+        _ => return None,
+    };
+    Some((Conversion::Field(field), rest.as_str()))
 }
 
 /// `%E…`: seconds with a fraction, the four-digit year, the zone with a colon; and how many characters that took.
@@ -312,6 +393,7 @@ fn extended(text: &str) -> Option<(Conversion, usize)> {
         ('4', Some('Y')) => Some((Conversion::Field(Field::Year), 2)),
         ('*', Some('S')) => Some((Conversion::Field(Field::SecondExact), 2)),
         ('*', Some('f')) => Some((Conversion::Field(Field::Fraction(MAX_FRACTION)), 2)),
+        ('0', Some('f')) => Some((Conversion::Text(""), 2)),
         (digit @ '0'..='9', Some('S')) => {
             let pattern = SECONDS.get(digit as usize - '0' as usize)?;
             Some((Conversion::Text(pattern), 2))
@@ -319,10 +401,6 @@ fn extended(text: &str) -> Option<(Conversion, usize)> {
         (digit @ '1'..='9', Some('f')) => Some((Conversion::Field(Field::Fraction(digit as u8 - b'0')), 2)),
         _ => None,
     }
-}
-
-fn unknown(text: &str, length: usize) -> TimePatternError {
-    TimePatternError::UnknownConversion(format!("%{}", text.chars().take(length).collect::<String>()))
 }
 
 /// One second on the calendar.
@@ -514,7 +592,7 @@ mod tests {
 
     fn at(pattern: &str, seconds: u64, nanos: u32) -> String {
         let mut out = Vec::new();
-        let (pattern, moment) = (TimePattern::parse(pattern).unwrap(), UNIX_EPOCH + Duration::new(seconds, nanos));
+        let (pattern, moment) = (TimePattern::parse(pattern), UNIX_EPOCH + Duration::new(seconds, nanos));
         write(&pattern, moment, &mut out);
         let mut stamper = Stamper::new(pattern);
         for before in [moment, moment - Duration::from_nanos(1), moment + Duration::from_secs(1)] {
@@ -576,12 +654,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_name() {
-        let refused = |p: &str| TimePattern::parse(p).unwrap_err().to_string();
-        assert_eq!(refused("%Y %Q"), "unknown time conversion `%Q`");
-        assert_eq!(refused("%E?S"), "unknown time conversion `%E?S`");
-        assert_eq!(refused("%0f"), "unknown time conversion `%0`");
-        assert_eq!(refused("%3s"), "unknown time conversion `%3`");
-        assert_eq!(refused("100%"), "the time pattern ends with a lone `%`");
+    fn flags_and_widths_are_those_of_the_c_library() {
+        let (s, n) = (1_795_941_220, 267_467_000);
+        for (pattern, want) in [
+            ("%-d|%_d|%-m|%_m|%0e|%-j|%-k|%_H|%-I|%-y", "29|29|11|11|29|333|8| 8|8|26"),
+            ("%6S|%6Y|%12a|%-3d|%_5d|%010d|%3s", "000040|002026|         Sun| 29|   29|0000000029|1795941220"),
+            ("%^a|%#a|%^B|%#Z|%#p|%#P|%^c|%-^a", "SUN|SUN|NOVEMBER|utc|am|am|SUN NOV 29 08:33:40 2026|SUN"),
+            ("%Ey|%Od|%OS|%EC|%Ex|%EX|%:z", "26|29|40|20|11/29/26|08:33:40|+00:00"),
+            ("%E3S|%E*f|%E0f|%E1f", "40.267|267467000||2"),
+        ] {
+            assert_eq!(at(pattern, s, n), want, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_stays_as_it_is() {
+        for pattern in ["%L|%N|%v|%q|%+|%Q", "%E5z|%EH|%ES|%E|%-", "%E?S", "100%", "grün %ü"] {
+            assert_eq!(at(pattern, 0, 0), pattern);
+        }
+        assert_eq!(at("%Q %Y", 0, 0), "%Q 1970");
     }
 }

@@ -1,5 +1,6 @@
 //! Formats evaluated for one stream: header values, log lines, reply bodies.
 
+mod forwarded;
 mod json;
 mod noted;
 mod tls;
@@ -19,8 +20,8 @@ use postrider_filter_api::{Flags, Logged, Moment, RouteFacts, StreamInfo};
 use postrider_http::grpc::{self, Code, Status};
 use postrider_http::{Fields, HeaderId, RequestHead, ResponseHead};
 use postrider_model::{
-    AddressPart, Command, Format, GrpcStatusForm, LogFormat, MetadataOf, PathOf, Piece, RequestField, Side, StateForm,
-    StreamMoment, TimeUnit, Way, WireBytes, WirePart,
+    AddressPart, Command, Format, GrpcStatusForm, LogFormat, MetadataOf, NameSource, PathOf, Piece, RequestField, Side,
+    StateForm, StreamMoment, TimeUnit, Way, WireBytes, WirePart,
 };
 use postrider_upstream::Random;
 
@@ -220,8 +221,14 @@ impl Context<'_> {
                 text(info.upstream_protocol, out)?;
             }
             Command::ResponseCode => number(u64::from(info.status), out),
-            Command::ResponseCodeDetails if info.blank_details && info.details.is_empty() => {}
-            Command::ResponseCodeDetails => text(&info.details, out)?,
+            Command::ResponseCodeDetails { .. } if info.blank_details && info.details.is_empty() => {}
+            Command::ResponseCodeDetails { spaces: true } => text(&info.details, out)?,
+            Command::ResponseCodeDetails { spaces: false } => {
+                let start = out.len();
+                text(&info.details, out)?;
+                let spaces = out.get_mut(start..).into_iter().flatten().filter(|byte| byte.is_ascii_whitespace());
+                spaces.for_each(|byte| *byte = b'_');
+            }
             Command::GrpcStatus(form) => self.grpc_status(*form, out)?,
             Command::ConnectionTerminationDetails => text(&info.termination_details, out)?,
             Command::ResponseFlags => self.flags(|(short, _)| short, out),
@@ -259,8 +266,21 @@ impl Context<'_> {
                 self.first(pieces, out)?;
             }
             // A text that is empty is one.
-            Command::Expression(expression) => {
+            Command::Expression { expression, .. } => {
                 out.extend_from_slice(cel::text_of(expression, &self.facts())?.as_bytes());
+            }
+            Command::RequestedName { source, which } => {
+                let greeting = || info.requested_server_name().filter(|name| !name.is_empty()).map(str::as_bytes);
+                let name = match source {
+                    NameSource::Greeting => greeting(),
+                    NameSource::GreetingOrHost => greeting().or_else(|| self.host(*which)),
+                    NameSource::HostOrGreeting => self.host(*which).or_else(greeting),
+                };
+                out.extend_from_slice(name?);
+            }
+            Command::ForwardedCertificate(key) => {
+                let field = self.request.fields.get_name(b"x-forwarded-client-cert")?;
+                forwarded::value(field, key, out)?;
             }
             Command::UpstreamCluster { raw } => {
                 let name = info.upstream_cluster.as_deref()?;
@@ -345,7 +365,7 @@ impl Context<'_> {
         let start = out.len();
         let found = pieces.iter().find(|piece| {
             out.truncate(start);
-            matches!(piece, Piece::Command { command, .. } if self.command(command, out).is_some() && out.len() > start)
+            matches!(piece, Piece::Command { command, .. } if self.command(command, out).is_some())
         })?;
         if let Piece::Command { max_length: Some(max_length), .. } = found {
             out.truncate(out.len().min(start + max_length));
@@ -412,6 +432,12 @@ impl Context<'_> {
             StreamMoment::RequestSendBegan => self.info.request_send_began,
             StreamMoment::RequestSent => self.info.request_sent,
             StreamMoment::ResponseBegan => self.info.response_began,
+            StreamMoment::ResponseBodyBegan => self.info.response_body_began.or_else(|| {
+                // It came with the head, if nothing came later.
+                let info = self.info;
+                let began = info.response_began.filter(|_| info.bytes_sent > 0 && info.ended.is_some())?;
+                (info.response_received == Some(began)).then_some(began)
+            }),
             StreamMoment::ResponseReceived => self.info.response_received,
             StreamMoment::ResponseSendBegan => self.info.response_send_began,
             // A connection without requests has no answer that could end.
@@ -483,6 +509,17 @@ impl Context<'_> {
             RequestField::Named(name) => return self.request.fields.get_name(name.as_bytes()),
         };
         Some(value).filter(|value| !value.is_empty())
+    }
+
+    /// A name of the request's host; none where it is empty.
+    fn host(&self, which: PathOf) -> Option<&[u8]> {
+        let original = self.request.fields.get_name(b"x-envoy-original-host");
+        let name = match which {
+            PathOf::Original => original?,
+            PathOf::Current => self.request.authority(),
+            PathOf::OriginalOrCurrent => original.unwrap_or(self.request.authority()),
+        };
+        Some(name).filter(|name| self.http && !name.is_empty())
     }
 
     fn response_header(&self, name: &str, out: &mut Vec<u8>) -> Option<()> {

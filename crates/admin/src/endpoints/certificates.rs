@@ -62,8 +62,6 @@ fn object(certificate: &CertificateStatus, now: SystemTime, places: bool) -> Val
 
 pub(super) fn timestamp(at: SystemTime) -> String {
     let mut out = Vec::new();
-    if let Ok(pattern) = TimePattern::parse("%Y-%m-%dT%H:%M:%SZ") {
-        time::write(&pattern, at, &mut out);
-    }
+    time::write(&TimePattern::parse("%Y-%m-%dT%H:%M:%SZ"), at, &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }

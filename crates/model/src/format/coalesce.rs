@@ -13,11 +13,9 @@ use super::{NoContents, Piece};
 /// What is wrong with the text.
 pub(super) fn read(text: &str) -> Result<Vec<Piece>, String> {
     let root: Value = serde_json::from_str(text).map_err(|error| format!("an object in JSON is wanted: {error}"))?;
-    match root.as_object().map(|fields| (fields.len(), fields.get("operators"))) {
-        Some((1, Some(Value::Array(operators)))) if !operators.is_empty() => operators.iter().map(operator).collect(),
-        _ => {
-            Err("an object with the list `operators` is wanted, which is not empty, and nothing else in it".to_owned())
-        }
+    match root.get("operators") {
+        Some(Value::Array(operators)) if !operators.is_empty() => operators.iter().map(operator).collect(),
+        _ => Err("an object with the list `operators` is wanted, which is not empty".to_owned()),
     }
 }
 
@@ -31,7 +29,11 @@ fn operator(value: &Value) -> Result<Piece, String> {
                     ("command", Value::String(text)) => name = text,
                     ("param", Value::String(text)) => argument = Some(text.as_str()),
                     ("max_length", Value::Number(number)) => max_length = Some(number.to_string()),
-                    (key, _) => return Err(format!("`{key}`: a command has `command`, `param` and `max_length`")),
+                    ("command" | "param" | "max_length", _) => {
+                        return Err(format!("`{key}`: names and arguments are texts, and lengths numbers"));
+                    }
+                    // Envoy looks at no others.
+                    _ => {}
                 }
             }
         }
@@ -77,7 +79,7 @@ mod tests {
             r#"{"operators": ["PROTOCOL"],}"#,
             r#"{"operators": ["PROTOCOL"]} x"#,
             r#"{"operators": [["PROTOCOL"]]}"#,
-            r#"{"operators": [{"command": "PROTOCOL", "length": 3}]}"#,
+            r#"{"operators": [{"command": "PROTOCOL", "max_length": "3"}]}"#,
             r#"{"operators": ["PROTOCOL"#,
             r#"{"operators": ["COALESCE"]}"#,
             r#"{"operator": ["PROTOCOL"]}"#,

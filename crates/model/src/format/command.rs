@@ -36,7 +36,10 @@ pub enum Command {
     Protocol,
     UpstreamProtocol,
     ResponseCode,
-    ResponseCodeDetails,
+    /// With spaces as they are, or underscores in their place.
+    ResponseCodeDetails {
+        spaces: bool,
+    },
     /// What `grpc-status` says, or the answer's HTTP status stands for; absent for requests that are not gRPC.
     GrpcStatus(GrpcStatusForm),
     ConnectionTerminationDetails,
@@ -121,8 +124,19 @@ pub enum Command {
     Zero,
     /// The first of these commands that has a value.
     First(Vec<Piece>),
-    /// The value of an expression, as text.
-    Expression(Box<Expression>),
+    /// The value of an expression, as text; where it is `typed` JSON has it as what it is.
+    Expression {
+        expression: Box<Expression>,
+        typed: bool,
+    },
+    /// What the client asked for, by the name in its greeting or that in its request.
+    RequestedName {
+        source: NameSource,
+        /// Of the request's names.
+        which: PathOf,
+    },
+    /// The value of this key in the first element of `x-forwarded-client-cert` that has it. In lower case.
+    ForwardedCertificate(String),
     Hostname,
     ConnectionId,
     StreamId,
@@ -232,7 +246,16 @@ pub enum TlsPart {
     Ja4,
 }
 
-/// Which of a request's paths.
+/// Where the name is looked for that a client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameSource {
+    /// In the greeting of TLS alone.
+    Greeting,
+    GreetingOrHost,
+    HostOrGreeting,
+}
+
+/// Which of a request's paths, or of its names of hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathOf {
     /// As the client sent it, if it was rewritten; absent otherwise.
@@ -262,6 +285,8 @@ pub enum StreamMoment {
     RequestSent,
     /// `US_RX_BEG`: the first byte of the answer came.
     ResponseBegan,
+    /// `US_RX_BODY_BEG`: the first byte of the answer's body came.
+    ResponseBodyBegan,
     /// `US_RX_END`: the last byte of the answer came.
     ResponseReceived,
     /// `DS_TX_BEG`: the first byte of the answer was sent to the client.

@@ -10,6 +10,9 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 const NAMES: &[&str] = &[
     "BYTES_RETRANSMITTED",
     "CEL",
+    "TYPED_CEL",
+    "XFCC_VALUE",
+    "STREAM_INFO_REQ",
     "CLUSTER_METADATA",
     "COALESCE",
     "REQ_WITHOUT_QUERY",

@@ -2,8 +2,8 @@
 
 use super::names::{distance, names};
 use super::{
-    AddressPart, Command, Contents, FormatError, GrpcStatusForm, MetadataOf, PathOf, Piece, StateForm, StreamMoment,
-    TimeFormat, TimeUnit,
+    AddressPart, Command, Contents, FormatError, GrpcStatusForm, MetadataOf, NameSource, PathOf, Piece, StateForm,
+    StreamMoment, TimeFormat, TimeUnit, TlsPart,
 };
 use super::{coalesce, tls, wire};
 use crate::cel::Allowed;
@@ -57,7 +57,9 @@ impl Spec<'_> {
             Some(digits) => Some(digits.parse().map_err(|_| error(format!("`{digits}` is no length")))?),
         };
         let command = match (self.argument, takes_argument(self.name)) {
-            (Some(_), Argument::None) => return Err(error(format!("%{}% takes no argument", self.name))),
+            (Some(text), Argument::None) if !text.is_empty() => {
+                return Err(error(format!("%{}% takes no argument", self.name)));
+            }
             (None | Some(""), Argument::Required) => {
                 return Err(error(format!("%{}% needs an argument in brackets", self.name)));
             }
@@ -67,10 +69,11 @@ impl Spec<'_> {
                     return Ok(of_content(text, max_length));
                 }
                 "COALESCE" => Command::First(coalesce::read(argument.unwrap_or_default()).map_err(error)?),
-                "CEL" => {
+                "CEL" | "TYPED_CEL" => {
                     // What makes texts is off where nobody switched it on, as in Envoy.
                     let expression = Expression::parse(argument.unwrap_or_default(), Allowed::default());
-                    Command::Expression(Box::new(expression.map_err(|wrong| error(wrong.message))?))
+                    let expression = Box::new(expression.map_err(|wrong| error(wrong.message))?);
+                    Command::Expression { expression, typed: self.name == "TYPED_CEL" }
                 }
                 "DYNAMIC_METADATA"
                 | "METADATA"
@@ -78,21 +81,27 @@ impl Spec<'_> {
                 | "UPSTREAM_FILTER_STATE"
                 | "CLUSTER_METADATA"
                 | "UPSTREAM_METADATA" => noted(self.name, argument.unwrap_or_default()).map_err(error)?,
-                "REQ" | "REQUEST_HEADER" | "REQ_WITHOUT_QUERY" | "RESP" | "RESPONSE_HEADER" | "TRAILER"
-                | "RESPONSE_TRAILER" => {
+                "REQ" | "REQUEST_HEADER" | "STREAM_INFO_REQ" | "REQ_WITHOUT_QUERY" | "RESP" | "RESPONSE_HEADER"
+                | "TRAILER" | "RESPONSE_TRAILER" => {
                     check_header_names(argument.unwrap_or_default()).map_err(error)?;
                     self.command(argument).ok_or_else(|| self.unknown(offset))?
                 }
                 "PATH" => path(argument.unwrap_or_default()).map_err(error)?,
                 "COMMON_DURATION" => between(argument.unwrap_or_default()).map_err(error)?,
+                "REQUESTED_SERVER_NAME" if argument.is_some_and(|text| !text.is_empty()) => {
+                    server_name(argument.unwrap_or_default()).map_err(error)?
+                }
+                "XFCC_VALUE" => forwarded_certificate(argument.unwrap_or_default()).map_err(error)?,
                 "QUERY_PARAMS" if !matches!(argument, None | Some("" | "ORIG" | "DECODED")) => {
                     return Err(error("%QUERY_PARAMS% takes ORIG or DECODED".to_owned()));
                 }
                 name if name.ends_with("_WITHOUT_PORT") && argument.is_some_and(|text| !text.is_empty()) => {
-                    let text = argument.unwrap_or_default();
-                    let bits = text.parse().ok().filter(|bits| *bits <= 128);
-                    let bits = bits.ok_or_else(|| error(format!("`{text}` is no number of bits of an address")))?;
-                    self.command(None).and_then(|whole| whole.of_network(bits)).ok_or_else(|| self.unknown(offset))?
+                    // What is no number is as good as none, and more bits than an address has are all of them, as in Envoy.
+                    let bits = argument.and_then(|text| text.parse::<u32>().ok());
+                    let bits = bits.map(|bits| u8::try_from(bits).unwrap_or(u8::MAX));
+                    let whole = self.command(None);
+                    let part = whole.and_then(|whole| bits.map_or(Some(whole.clone()), |bits| whole.of_network(bits)));
+                    part.ok_or_else(|| self.unknown(offset))?
                 }
                 _ => self.command(argument).ok_or_else(|| self.unknown(offset))?,
             },
@@ -121,7 +130,7 @@ impl Spec<'_> {
             }
         };
         Some(match self.name {
-            "REQ" | "REQUEST_HEADER" => {
+            "REQ" | "REQUEST_HEADER" | "STREAM_INFO_REQ" => {
                 let (main, other) = names();
                 Command::RequestHeader(main.into(), other.map(Into::into))
             }
@@ -148,7 +157,7 @@ impl Spec<'_> {
             "PROTOCOL" => Command::Protocol,
             "UPSTREAM_PROTOCOL" => Command::UpstreamProtocol,
             "RESPONSE_CODE" => Command::ResponseCode,
-            "RESPONSE_CODE_DETAILS" => Command::ResponseCodeDetails,
+            "RESPONSE_CODE_DETAILS" => Command::ResponseCodeDetails { spaces: argument == Some("ALLOW_WHITESPACES") },
             "CONNECTION_TERMINATION_DETAILS" => Command::ConnectionTerminationDetails,
             "ACCESS_LOG_TYPE" => Command::AccessLogType,
             "GRPC_STATUS" => Command::GrpcStatus(match argument {
@@ -290,7 +299,7 @@ fn path(argument: &str) -> Result<Command, String> {
     Ok(Command::Path { query, which })
 }
 
-const MOMENTS: [(&str, StreamMoment); 11] = [
+const MOMENTS: [(&str, StreamMoment); 12] = [
     ("DS_RX_BEG", StreamMoment::Began),
     ("DS_RX_END", StreamMoment::RequestReceived),
     ("US_CX_BEG", StreamMoment::ConnectBegan),
@@ -299,6 +308,7 @@ const MOMENTS: [(&str, StreamMoment); 11] = [
     ("US_TX_BEG", StreamMoment::RequestSendBegan),
     ("US_TX_END", StreamMoment::RequestSent),
     ("US_RX_BEG", StreamMoment::ResponseBegan),
+    ("US_RX_BODY_BEG", StreamMoment::ResponseBodyBegan),
     ("US_RX_END", StreamMoment::ResponseReceived),
     ("DS_TX_BEG", StreamMoment::ResponseSendBegan),
     ("DS_TX_END", StreamMoment::Ended),
@@ -308,23 +318,56 @@ const MOMENTS: [(&str, StreamMoment); 11] = [
 /// What is wrong with the argument of `COMMON_DURATION`.
 fn between(argument: &str) -> Result<Command, String> {
     let parts: Vec<&str> = argument.split(':').collect();
-    let [start, end, unit] = parts.as_slice() else {
-        return Err(format!("`{argument}`: expected START:END:UNIT, such as DS_RX_BEG:DS_TX_END:us"));
+    let (start, end, unit) = match parts.as_slice() {
+        [start, end] => (start, end, "ms"),
+        [start, end, unit] => (start, end, *unit),
+        _ => return Err(format!("`{argument}`: expected START:END:UNIT, such as DS_RX_BEG:DS_TX_END:us")),
     };
-    let moment = |name: &str| {
-        let found = MOMENTS.iter().find(|(known, _)| *known == name).map(|(_, moment)| *moment);
-        found.ok_or_else(|| {
-            let known: Vec<&str> = MOMENTS.iter().map(|(known, _)| *known).collect();
-            format!("`{name}` is no moment: expected one of {}", known.join(", "))
-        })
-    };
-    let unit = match *unit {
+    let moment = |name: &str| MOMENTS.iter().find(|(known, _)| *known == name).map(|(_, moment)| *moment);
+    let unit = match unit {
         "ms" => TimeUnit::Milliseconds,
         "us" => TimeUnit::Microseconds,
         "ns" => TimeUnit::Nanoseconds,
         other => return Err(format!("`{other}` is no unit of time: expected ms, us or ns")),
     };
-    Ok(Command::Between { start: moment(start)?, end: moment(end)?, unit })
+    Ok(match (moment(start), moment(end)) {
+        (Some(start), Some(end)) => Command::Between { start, end, unit },
+        // Another name is that of a moment that some filter notes, in Envoy: here none does.
+        _ => Command::Nothing,
+    })
+}
+
+/// # Errors
+/// What is wrong with the argument of `REQUESTED_SERVER_NAME`.
+fn server_name(argument: &str) -> Result<Command, String> {
+    let mut parts = argument.split(':');
+    let source = match parts.next().unwrap_or_default() {
+        "" | "SNI_ONLY" => NameSource::Greeting,
+        "SNI_FIRST" => NameSource::GreetingOrHost,
+        "HOST_FIRST" => NameSource::HostOrGreeting,
+        other => return Err(format!("%REQUESTED_SERVER_NAME% takes SNI_ONLY, SNI_FIRST or HOST_FIRST, not `{other}`")),
+    };
+    let which = match parts.next().unwrap_or_default() {
+        "" | "ORIG_OR_HOST" => PathOf::OriginalOrCurrent,
+        "ORIG" => PathOf::Original,
+        "HOST" => PathOf::Current,
+        other => return Err(format!("%REQUESTED_SERVER_NAME% takes ORIG, HOST or ORIG_OR_HOST, not `{other}`")),
+    };
+    Ok(match source {
+        NameSource::Greeting => Command::Tls(Side::Downstream, TlsPart::ServerName),
+        source => Command::RequestedName { source, which },
+    })
+}
+
+/// # Errors
+/// What is wrong with the argument of `XFCC_VALUE`.
+fn forwarded_certificate(argument: &str) -> Result<Command, String> {
+    const KEYS: [&str; 7] = ["by", "hash", "cert", "chain", "subject", "uri", "dns"];
+    let key = argument.to_ascii_lowercase();
+    match KEYS.contains(&key.as_str()) {
+        true => Ok(Command::ForwardedCertificate(key)),
+        false => Err(format!("%XFCC_VALUE% takes one of {}, not `{argument}`", KEYS.join(", "))),
+    }
 }
 
 /// The commands over what was noted for a stream, a route or a virtual host.
@@ -335,10 +378,11 @@ fn noted(name: &str, argument: &str) -> Result<Command, String> {
     let mut parts = argument.split(':').map(str::to_owned);
     let first = parts.next().unwrap_or_default();
     if let "FILTER_STATE" | "UPSTREAM_FILTER_STATE" = name {
-        let form = match (parts.next().as_deref(), parts.next(), parts.next()) {
-            (None | Some("TYPED"), None, _) => StateForm::Typed,
-            (Some("PLAIN"), None, _) => StateForm::Plain,
-            (Some("FIELD"), Some(field), None) if !field.is_empty() => StateForm::Field(field),
+        // What stands behind these counts for nothing, as in Envoy.
+        let form = match (parts.next().as_deref(), parts.next().filter(|field| !field.is_empty())) {
+            (None | Some("" | "TYPED"), None) => StateForm::Typed,
+            (Some("PLAIN"), None) => StateForm::Plain,
+            (Some("FIELD"), Some(field)) => StateForm::Field(field),
             _ => return Err(format!("`{argument}`: expected NAME, NAME:PLAIN, NAME:TYPED or NAME:FIELD:FIELD_NAME")),
         };
         if first.is_empty() {
@@ -365,11 +409,8 @@ fn noted(name: &str, argument: &str) -> Result<Command, String> {
             return Err(format!("`{first}` has no metadata here: expected {known}"));
         }
     };
-    let path: Vec<String> = parts.collect();
-    if namespace.is_empty() || path.iter().any(String::is_empty) {
-        return Err(format!("`{argument}`: expected a namespace and its keys, joined by colons"));
-    }
-    Ok(Command::Metadata { of, namespace, path })
+    // Names that are empty are taken: nothing has them as a rule.
+    Ok(Command::Metadata { of, namespace, path: parts.collect() })
 }
 
 pub(super) enum Argument {
@@ -380,19 +421,26 @@ pub(super) enum Argument {
 
 pub(super) fn takes_argument(name: &str) -> Argument {
     match name {
-        "REQ" | "REQUEST_HEADER" | "RESP" | "RESPONSE_HEADER" | "TRAILER" | "RESPONSE_TRAILER" | "ENVIRONMENT" => {
+        "REQ" | "REQUEST_HEADER" | "STREAM_INFO_REQ" | "RESP" | "RESPONSE_HEADER" | "TRAILER" | "RESPONSE_TRAILER" => {
             Argument::Required
         }
         "QUERY_PARAM" | "DYNAMIC_METADATA" | "METADATA" | "FILTER_STATE" | "UPSTREAM_FILTER_STATE" => {
             Argument::Required
         }
-        "CLUSTER_METADATA" | "UPSTREAM_METADATA" | "CEL" | "COALESCE" | "REQ_WITHOUT_QUERY" => Argument::Required,
-        "FILE_CONTENT" | "SECRET" => Argument::Required,
+        "CLUSTER_METADATA" | "UPSTREAM_METADATA" | "CEL" | "TYPED_CEL" | "COALESCE" => Argument::Required,
+        "REQ_WITHOUT_QUERY" | "XFCC_VALUE" | "ENVIRONMENT" | "FILE_CONTENT" | "SECRET" => Argument::Required,
         "UPSTREAM_HOST_NAME_WITHOUT_PORT" => Argument::None,
         name if name.ends_with("ATTEMPTED_WITHOUT_PORT") => Argument::None,
         "COMMON_DURATION" => Argument::Required,
-        "START_TIME" | "EMIT_TIME" | "START_TIME_LOCAL" | "EMIT_TIME_LOCAL" | "PATH" | "QUERY_PARAMS"
-        | "GRPC_STATUS" => Argument::Optional,
+        "START_TIME"
+        | "EMIT_TIME"
+        | "START_TIME_LOCAL"
+        | "EMIT_TIME_LOCAL"
+        | "PATH"
+        | "QUERY_PARAMS"
+        | "GRPC_STATUS"
+        | "RESPONSE_CODE_DETAILS"
+        | "REQUESTED_SERVER_NAME" => Argument::Optional,
         name if name.ends_with("_WITHOUT_PORT") => Argument::Optional,
         name if tls::is_time(name) => Argument::Optional,
         // An unknown name is reported as such, whatever argument it has.
@@ -402,22 +450,15 @@ pub(super) fn takes_argument(name: &str) -> Argument {
 }
 
 /// # Errors
-/// Names the conversion that is not one of those that [`TimeFormat::Pattern`] may use.
+/// It makes line breaks: what it writes may become the value of a header.
 fn check_time_pattern(pattern: &str) -> Result<(), String> {
-    let mut letters = pattern.chars();
-    while let Some(letter) = letters.next() {
-        if letter != '%' {
-            continue;
+    let mut rest = pattern;
+    while let Some((_, conversion)) = rest.split_once('%') {
+        let letter = conversion.trim_start_matches(|c: char| c.is_ascii_digit() || "-_^#EO".contains(c));
+        if letter.starts_with('n') {
+            return Err("`%n` is a line break, which no time has".to_owned());
         }
-        let conversion = match letters.next() {
-            Some(digit @ '1'..='9') => match letters.next() {
-                Some('f') => continue,
-                other => format!("%{digit}{}", other.unwrap_or_default()),
-            },
-            Some(letter) if "YmdHMSyeTDFaAbBjsfZz%pIlkRnthcuwCgGVUW".contains(letter) => continue,
-            other => format!("%{}", other.unwrap_or_default()),
-        };
-        return Err(format!("`{conversion}` is no time conversion"));
+        rest = letter.strip_prefix('%').unwrap_or(letter);
     }
     Ok(())
 }

@@ -102,7 +102,7 @@ mod tests {
         let pattern = TimeFormat::Pattern("%Y/%m".to_owned());
         let begin = Command::PeerCertificateBegin(Side::Downstream, pattern);
         assert_eq!(command("%DOWNSTREAM_PEER_CERT_V_START(%Y/%m)%"), begin);
-        assert!(Format::parse("%DOWNSTREAM_PEER_CERT_V_END(%Q)%").unwrap_err().message.contains("%Q"));
+        assert!(Format::parse("%DOWNSTREAM_PEER_CERT_V_END(%n)%").unwrap_err().message.contains("%n"));
         assert!(Format::parse("%DOWNSTREAM_PEER_SUBJECT(x)%").is_err());
     }
 }

@@ -21,15 +21,30 @@ pub(super) fn metadata(
 
 /// The same as JSON, with the type that it has; `null` when there is none.
 pub(super) fn typed_metadata(
-    of: MetadataOf,
-    namespace: &str,
-    path: &[String],
+    (of, namespace, path): (MetadataOf, &str, &[String]),
+    max_length: Option<usize>,
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) {
-    if find(of, namespace, path, context, |value| write_with(value, Numbers::Shortest, out)).is_none() {
+    if find(of, namespace, path, context, |value| write_typed(value, max_length, out)).is_none() {
         write(&Value::Null, out);
     }
+}
+
+/// A value as JSON; a text of so many bytes at most.
+pub(super) fn write_typed(value: &Value, max_length: Option<usize>, out: &mut Vec<u8>) {
+    match value {
+        Value::String(text) => {
+            let length = max_length.map_or(text.len(), |length| length.min(text.len()));
+            json::write_string(text.as_bytes().get(..length).unwrap_or_default(), out);
+        }
+        value => write_with(value, Numbers::Shortest, out),
+    }
+}
+
+/// A number as JSON, as short as it can be.
+pub(super) fn write_number(number: f64, out: &mut Vec<u8>) {
+    write_with(&Value::Number(number), Numbers::Shortest, out);
 }
 
 fn find<T>(

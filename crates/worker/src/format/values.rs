@@ -107,12 +107,10 @@ pub(super) fn write_time(format: &TimeFormat, at: SystemTime, out: &mut Vec<u8>)
 }
 
 fn pattern_of(format: &TimeFormat) -> TimePattern {
-    // Patterns were checked when they were read.
-    let parse = |text: &str| TimePattern::parse(text).unwrap_or_default();
     match format {
         TimeFormat::Iso8601Millis => TimePattern::iso8601(),
-        TimeFormat::Pattern(text) => parse(text),
-        TimeFormat::Local(text) => parse(text).in_local_time(),
+        TimeFormat::Pattern(text) => TimePattern::parse(text),
+        TimeFormat::Local(text) => TimePattern::parse(text).in_local_time(),
     }
 }
 

@@ -10,12 +10,13 @@ mod native;
 mod shown;
 mod text;
 mod time;
+mod typed;
 mod value;
 
 pub use facts::Facts;
 pub use native::{Path, write_result, write_value};
 
-use postrider_model::Expression;
+use postrider_model::{Expression, Value};
 
 use evaluate::evaluate;
 use value::Data;
@@ -33,6 +34,12 @@ pub fn is_true(expression: &Expression, facts: &Facts<'_>) -> bool {
 #[cold]
 pub fn text_of(expression: &Expression, facts: &Facts<'_>) -> Option<String> {
     evaluate(&expression.root, expression.allowed, facts).ok().map(|value| shown::shown(&value))
+}
+
+/// The same as what it is; `None` where it has none that JSON knows.
+#[cold]
+pub fn value_of(expression: &Expression, facts: &Facts<'_>) -> Option<Value> {
+    evaluate(&expression.root, expression.allowed, facts).ok().and_then(|value| typed::typed(&value, facts))
 }
 
 #[cfg(test)]
