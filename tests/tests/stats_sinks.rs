@@ -59,7 +59,7 @@ impl Recorder {
 
 fn sink(name: &str, kind: &str, address: SocketAddr, more: Value) -> Value {
     let mut config = json!({
-        "@type": format!("type.googleapis.com/envoy.config.metrics.v3.{kind}"),
+        "@type": format!("type.googleapis.com/{kind}"),
         "address": {"socket_address": {"address": address.ip().to_string(), "port_value": address.port()}},
     });
     for (key, value) in more.as_object().unwrap() {
@@ -69,11 +69,11 @@ fn sink(name: &str, kind: &str, address: SocketAddr, more: Value) -> Value {
 }
 
 fn statsd(address: SocketAddr, more: Value) -> Value {
-    sink("envoy.stat_sinks.statsd", "StatsdSink", address, more)
+    sink("envoy.stat_sinks.statsd", "envoy.config.metrics.v3.StatsdSink", address, more)
 }
 
 fn dog_statsd(address: SocketAddr, more: Value) -> Value {
-    sink("envoy.stat_sinks.dog_statsd", "DogStatsdSink", address, more)
+    sink("envoy.stat_sinks.dog_statsd", "envoy.config.metrics.v3.DogStatsdSink", address, more)
 }
 
 fn site(origin: &Origin, sinks: Value) -> Config {
@@ -153,6 +153,18 @@ fn dog_statsd_has_tags_and_several_lines_in_a_datagram() {
         }
     }
     assert!(several);
+}
+
+#[test]
+fn graphite_has_tags_behind_names() {
+    let (origin, server) = (hello(), Recorder::start());
+    let kind = "envoy.extensions.stat_sinks.graphite_statsd.v3.GraphiteStatsdSink";
+    let graphite = sink("envoy.stat_sinks.graphite_statsd", kind, server.address(), json!({}));
+    let proxy = Proxy::start(&site(&origin, json!([graphite])).overlay(few()));
+    assert_eq!(proxy.get("/").status, 200);
+    let told = |line: &str| line.starts_with("envoy.cluster.upstream_rq;envoy.response_code=200;envoy.cluster_name=");
+    let lines = server.until(told);
+    assert!(lines.last().unwrap().ends_with(":1|c"), "{lines:?}");
 }
 
 #[test]

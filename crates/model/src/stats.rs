@@ -57,8 +57,7 @@ pub enum StatsSink {
     Statsd {
         address: SocketAddr,
         prefix: String,
-        /// Names without tags, and those behind the values, as DogStatsD wants them.
-        tags: bool,
+        tags: StatsdTags,
         /// Lines share a datagram up to this size; 0 sends each in one of its own.
         datagram_bytes: usize,
     },
@@ -72,6 +71,17 @@ pub enum StatsSink {
     Metrics(MetricsSink),
     /// Code that runs on the first worker.
     Plugin(FilterSlot),
+}
+
+/// Where a line of statsd has its tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatsdTags {
+    /// In the names, as `/stats` has them.
+    InName,
+    /// Behind the value, as DogStatsD wants them; names are without tags.
+    BehindValue,
+    /// Behind the name, as Graphite wants them; names are without tags.
+    BehindName,
 }
 
 impl StatsSinks {

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use postrider_admin::Control;
-use postrider_model::{StatsSink, StatsSinks};
+use postrider_model::{self as model, StatsSink, StatsSinks};
 use postrider_telemetry::error;
 use postrider_telemetry::render::{BoundsOf, NameFilter};
 use postrider_telemetry::samples::Ledger;
-use postrider_telemetry::sink::{Flusher, Reading, Sink, Statsd, StatsdOptions};
+use postrider_telemetry::sink::{Flusher, Reading, Sink, Statsd, StatsdOptions, StatsdTags};
 
 use super::state::State;
 
@@ -69,8 +69,13 @@ fn start(wanted: &StatsSinks, ledger: Ledger, state: &Arc<State>) -> io::Result<
         let StatsSink::Statsd { address, prefix, tags, datagram_bytes } = sink else {
             return Ok(state.fleet.sink(sink, state.started()));
         };
+        let tags = match tags {
+            model::StatsdTags::InName => StatsdTags::InName,
+            model::StatsdTags::BehindValue => StatsdTags::BehindValue,
+            model::StatsdTags::BehindName => StatsdTags::BehindName,
+        };
         let options =
-            StatsdOptions { address: *address, prefix: prefix.clone(), tags: *tags, datagram_bytes: *datagram_bytes };
+            StatsdOptions { address: *address, prefix: prefix.clone(), tags, datagram_bytes: *datagram_bytes };
         Ok(Some(Box::new(Statsd::new(options)?)))
     };
     let sinks = wanted.sinks.iter().filter_map(|model| sink(model).transpose()).collect::<io::Result<Vec<_>>>()?;

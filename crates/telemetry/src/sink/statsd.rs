@@ -1,4 +1,4 @@
-//! Statsd over UDP, with DogStatsD's tags where they are wanted.
+//! Statsd over UDP, with the tags of DogStatsD or Graphite where they are wanted.
 
 use super::Sink;
 use crate::samples::{Sample, Value};
@@ -6,14 +6,24 @@ use std::fmt::Write;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+/// Where a line has its tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatsdTags {
+    /// In the name.
+    InName,
+    /// Behind the value, for DogStatsD; the name is without them.
+    BehindValue,
+    /// Behind the name, for Graphite, which is without them.
+    BehindName,
+}
+
 /// Whom to tell, and in which form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatsdOptions {
     pub address: SocketAddr,
     /// Stands before each name, with a dot between them.
     pub prefix: String,
-    /// Names without tags, and those behind the value.
-    pub tags: bool,
+    pub tags: StatsdTags,
     /// Lines share a datagram up to this size; 0 sends each in one of its own. A longer line goes alone all the same.
     pub datagram_bytes: usize,
 }
@@ -85,17 +95,29 @@ impl Sink for Statsd {
 }
 
 /// Calls `each` with the lines that tell a sample, without their ends. `line` is where they are made.
-pub fn statsd_lines(sample: &Sample<'_>, prefix: &str, tags: bool, line: &mut String, mut each: impl FnMut(&str)) {
+pub fn statsd_lines(
+    sample: &Sample<'_>,
+    prefix: &str,
+    tags: StatsdTags,
+    line: &mut String,
+    mut each: impl FnMut(&str),
+) {
     // `kind` begins with the bar; `share` is how many values one line stands for.
     let mut tell = |value: u64, kind: &str, share: u64| {
-        let name = if tags { &sample.tagged.name } else { sample.name };
+        let name = if tags == StatsdTags::InName { sample.name } else { &sample.tagged.name };
         line.clear();
         // Writing to a String cannot fail, here and below.
-        let _ = write!(line, "{prefix}.{name}:{value}{kind}");
+        let _ = write!(line, "{prefix}.{name}");
+        if tags == StatsdTags::BehindName {
+            for (tag, value) in &sample.tagged.tags {
+                let _ = write!(line, ";{tag}={value}");
+            }
+        }
+        let _ = write!(line, ":{value}{kind}");
         if share > 1 {
             let _ = write!(line, "|@{}", 1.0 / share as f64);
         }
-        if tags {
+        if tags == StatsdTags::BehindValue {
             for (at, (tag, value)) in sample.tagged.tags.iter().enumerate() {
                 let before = if at == 0 { "|#" } else { "," };
                 let _ = write!(line, "{before}{tag}:{value}");
@@ -118,7 +140,7 @@ mod tests {
     use crate::stats::Distribution;
     use std::net::Ipv4Addr;
 
-    fn sent(tags: bool, datagram_bytes: usize) -> Vec<String> {
+    fn sent(tags: StatsdTags, datagram_bytes: usize) -> Vec<String> {
         let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = server.local_addr().unwrap();
         let mut sink = Statsd::new(StatsdOptions { address, prefix: "p".into(), tags, datagram_bytes }).unwrap();
@@ -148,9 +170,17 @@ mod tests {
     #[test]
     fn each_line_has_a_datagram() {
         assert_eq!(
-            sent(false, 0),
+            sent(StatsdTags::InName, 0),
             ["p.c.a.rq_200:3|c", "p.c.a.rq_200:7|g", "p.c.a.rq_200:5|ms", "p.c.a.rq_200:10|ms|@0.25"]
         );
+    }
+
+    #[test]
+    fn graphite_has_tags_behind_the_name() {
+        let line = |value: &str| format!("p.c.rq;envoy.response_code=200;envoy.cluster_name=a:{value}");
+        let lines = ["3|c", "7|g", "5|ms", "10|ms|@0.25"].map(line);
+        assert_eq!(sent(StatsdTags::BehindName, 0), lines);
+        assert_eq!(sent(StatsdTags::BehindName, 10_000), [lines.join("\n")]);
     }
 
     #[test]
@@ -158,17 +188,17 @@ mod tests {
         let tags = "|#envoy.response_code:200,envoy.cluster_name:a";
         let line = |value: &str| format!("p.c.rq:{value}{tags}");
         let (one, two, three, four) = (line("3|c"), line("7|g"), line("5|ms"), line("10|ms|@0.25"));
-        assert_eq!(sent(true, 0), [&*one, &two, &three, &four]);
+        assert_eq!(sent(StatsdTags::BehindValue, 0), [&*one, &two, &three, &four]);
         let size = one.len() + two.len() + 1;
-        assert_eq!(sent(true, size), [format!("{one}\n{two}"), three.clone(), four.clone()]);
-        assert_eq!(sent(true, 10_000), [format!("{one}\n{two}\n{three}\n{four}")]);
+        assert_eq!(sent(StatsdTags::BehindValue, size), [format!("{one}\n{two}"), three.clone(), four.clone()]);
+        assert_eq!(sent(StatsdTags::BehindValue, 10_000), [format!("{one}\n{two}\n{three}\n{four}")]);
     }
 
     #[test]
     fn what_cannot_be_sent_is_counted() {
         // No datagram goes to port 0.
         let address = (Ipv4Addr::LOCALHOST, 0).into();
-        let options = StatsdOptions { address, prefix: "p".into(), tags: false, datagram_bytes: 0 };
+        let options = StatsdOptions { address, prefix: "p".into(), tags: StatsdTags::InName, datagram_bytes: 0 };
         let mut sink = Statsd::new(options).unwrap();
         let tagged = Tagged::default();
         sink.take(&Sample { name: "a", tagged: &tagged, value: Value::Gauge(1) });

@@ -1,7 +1,7 @@
 //! Statsd as text on a connection: one line for each value.
 
 use postrider_telemetry::samples::Sample;
-use postrider_telemetry::sink::{Sink, statsd_lines};
+use postrider_telemetry::sink::{Sink, StatsdTags, statsd_lines};
 
 use super::Courier;
 
@@ -21,7 +21,7 @@ impl StatsdTcp {
 
 impl Sink for StatsdTcp {
     fn take(&mut self, sample: &Sample<'_>) {
-        statsd_lines(sample, &self.prefix, false, &mut self.line, |line| {
+        statsd_lines(sample, &self.prefix, StatsdTags::InName, &mut self.line, |line| {
             self.text.extend_from_slice(line.as_bytes());
             self.text.push(b'\n');
         });

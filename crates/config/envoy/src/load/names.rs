@@ -200,6 +200,11 @@ static EXTENSIONS: &[Extension] = &[
         &["envoy.metrics_service"],
         "envoy.config.metrics.v3.MetricsServiceConfig",
     ),
+    entry(
+        "envoy.stat_sinks.graphite_statsd",
+        &["envoy.graphite_statsd"],
+        "envoy.extensions.stat_sinks.graphite_statsd.v3.GraphiteStatsdSink",
+    ),
     entry("envoy.stat_sinks.statsd", &["envoy.statsd"], "envoy.config.metrics.v3.StatsdSink"),
     entry("envoy.stat_sinks.hystrix", &[], "envoy.config.metrics.v3.HystrixSink"),
     // Tracers.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use postrider_model::{MetricsSink, StatsSink, StatsSinks};
+use postrider_model::{MetricsSink, StatsSink, StatsSinks, StatsdTags};
 
 use super::context::{ClusterUse, Lowering};
 use super::{filters, grpc_target, otlp_sink};
@@ -11,6 +11,7 @@ use crate::reader::Reader;
 
 const STATSD: &str = "envoy.config.metrics.v3.StatsdSink";
 const DOG_STATSD: &str = "envoy.config.metrics.v3.DogStatsdSink";
+const GRAPHITE: &str = "envoy.extensions.stat_sinks.graphite_statsd.v3.GraphiteStatsdSink";
 const METRICS: &str = "envoy.config.metrics.v3.MetricsServiceConfig";
 const WASM: &str = "envoy.extensions.stat_sinks.wasm.v3.Wasm";
 const OPEN_TELEMETRY: &str = "envoy.extensions.stat_sinks.open_telemetry.v3.SinkConfig";
@@ -45,8 +46,9 @@ fn one(cx: &mut Lowering<'_>, sink: &Reader<'_>) -> Option<StatsSink> {
     };
     let config = any.reader.as_ref()?;
     match any.type_name {
-        STATSD => statsd(cx, config, false),
-        DOG_STATSD => statsd(cx, config, true),
+        STATSD => statsd(cx, config, StatsdTags::InName),
+        DOG_STATSD => statsd(cx, config, StatsdTags::BehindValue),
+        GRAPHITE => statsd(cx, config, StatsdTags::BehindName),
         METRICS => metrics(cx, config).map(StatsSink::Metrics),
         WASM if cx.kinds.known(WASM) => Some(StatsSink::Plugin(filters::whole_slot(cx, sink, &any))),
         OPEN_TELEMETRY => otlp_sink::sink(cx, config).map(StatsSink::OpenTelemetry),
@@ -57,7 +59,7 @@ fn one(cx: &mut Lowering<'_>, sink: &Reader<'_>) -> Option<StatsSink> {
     }
 }
 
-fn statsd(cx: &mut Lowering<'_>, config: &Reader<'_>, tags: bool) -> Option<StatsSink> {
+fn statsd(cx: &mut Lowering<'_>, config: &Reader<'_>, tags: StatsdTags) -> Option<StatsSink> {
     if config.bool("scale_histogram_units_to_milliseconds") {
         cx.refuse_value(
             config,
@@ -67,7 +69,7 @@ fn statsd(cx: &mut Lowering<'_>, config: &Reader<'_>, tags: bool) -> Option<Stat
     }
     let prefix = Some(config.str("prefix")).filter(|prefix| !prefix.is_empty()).unwrap_or(PREFIX).to_owned();
     let mut datagram_bytes = 0;
-    if tags {
+    if tags != StatsdTags::InName {
         let most = config.u64_wrapper("max_bytes_per_datagram").unwrap_or(0);
         datagram_bytes = usize::try_from(most).unwrap_or(usize::MAX);
     } else if config.has("tcp_cluster_name") {
@@ -80,7 +82,7 @@ fn statsd(cx: &mut Lowering<'_>, config: &Reader<'_>, tags: bool) -> Option<Stat
         });
         return Some(StatsSink::StatsdTcp { cluster: name.into(), prefix });
     }
-    // Both kinds must say whom to tell, which was asked for when the file was read.
+    // All kinds must say whom to tell, which was asked for when the file was read.
     let address = udp(cx, &config.message("address")?)?;
     Some(StatsSink::Statsd { address, prefix, tags, datagram_bytes })
 }
