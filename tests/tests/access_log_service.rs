@@ -143,11 +143,13 @@ fn an_entry_tells_what_a_line_could() {
     assert_eq!((&*request.user_agent, &*request.referer, &*request.request_id), ("probe", "/from", "id-1"));
     assert_eq!(request.request_body_bytes, 3);
     assert!(request.request_headers_bytes > 0);
+    assert!(request.upstream_header_bytes_sent > 0 && request.downstream_header_bytes_received > 0, "{request:?}");
     assert_eq!(request.request_headers.iter().collect::<Vec<_>>(), [(&"x-two".to_owned(), &"1,2".to_owned())]);
     let response = entry.response.as_ref().unwrap();
     assert_eq!((response.response_code, response.response_body_bytes), (Some(200), 5));
     assert_eq!(response.response_code_details, "via_upstream");
     assert_eq!(response.response_headers["x-kind"], "a,b");
+    assert!(response.upstream_header_bytes_received > 0 && response.downstream_header_bytes_sent > 0, "{response:?}");
     let known = common(&entry);
     assert_eq!((&*known.upstream_cluster, &*known.route_name), ("origin", "moved"));
     assert_eq!(place(known.upstream_remote_address.as_ref()), ("127.0.0.1".into(), origin.address.port().into()));
@@ -220,6 +222,16 @@ fn flags_say_what_went_wrong() {
     let entry = await_entries(&service, 1).remove(0);
     let flags = common(&entry).response_flags.as_ref().unwrap();
     assert!(flags.upstream_connection_termination && !flags.no_route_found, "{flags:?}");
+}
+
+#[test]
+fn the_reason_of_a_failure_has_its_spaces() {
+    let (dead, service) = (refusing_address(), GrpcOrigin::silent());
+    let proxy = Proxy::start(&site(&http_logger(soon(), json!({})), dead, service.address));
+    assert_eq!(proxy.get("/").status, 503);
+    let entry = await_entries(&service, 1).remove(0);
+    let reason = &common(&entry).upstream_transport_failure_reason;
+    assert_eq!(reason, "delayed connect error: Connection refused");
 }
 
 #[test]

@@ -10,7 +10,9 @@ mod values;
 pub(crate) use noted::write as write_value;
 pub(crate) use upstream::OfUpstream;
 pub(crate) use values::write_http_date;
-use values::{address, append_short, decode, hostname, millis, number, text, uuid_of_connection, write_time};
+use values::{
+    address, append_short, decode, hostname, millis, number, text, text_without_spaces, uuid_of_connection, write_time,
+};
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -223,12 +225,7 @@ impl Context<'_> {
             Command::ResponseCode => number(u64::from(info.status), out),
             Command::ResponseCodeDetails { .. } if info.blank_details && info.details.is_empty() => {}
             Command::ResponseCodeDetails { spaces: true } => text(&info.details, out)?,
-            Command::ResponseCodeDetails { spaces: false } => {
-                let start = out.len();
-                text(&info.details, out)?;
-                let spaces = out.get_mut(start..).into_iter().flatten().filter(|byte| byte.is_ascii_whitespace());
-                spaces.for_each(|byte| *byte = b'_');
-            }
+            Command::ResponseCodeDetails { spaces: false } => text_without_spaces(&info.details, out)?,
             Command::GrpcStatus(form) => self.grpc_status(*form, out)?,
             Command::ConnectionTerminationDetails => text(&info.termination_details, out)?,
             Command::ResponseFlags => self.flags(|(short, _)| short, out),
@@ -298,7 +295,7 @@ impl Context<'_> {
                 }
             }
             Command::UpstreamRequestAttemptCount => number(u64::from(info.upstream_attempts), out),
-            Command::UpstreamTransportFailureReason => text(info.upstream_failure.as_deref()?, out)?,
+            Command::UpstreamTransportFailureReason => text_without_spaces(info.upstream_failure.as_deref()?, out)?,
             Command::UpstreamWait => {
                 number(u64::try_from(info.upstream_wait?.as_millis()).unwrap_or(u64::MAX), out);
             }
@@ -329,7 +326,7 @@ impl Context<'_> {
             Command::Certificate(side, by, part) => tls::certificate((*side, *by), *part, info, out)?,
             Command::PeerCertificateBegin(side, format) => write_time(format, tls::validity(*side, info)?.0, out),
             Command::PeerCertificateEnd(side, format) => write_time(format, tls::validity(*side, info)?.1, out),
-            Command::DownstreamTransportFailureReason => text(info.downstream_failure.as_deref()?, out)?,
+            Command::DownstreamTransportFailureReason => text_without_spaces(info.downstream_failure.as_deref()?, out)?,
             Command::RouteLookups => number(u64::from(info.route_lookups), out),
             Command::RouteLookupTime => {
                 number(u64::try_from(info.route_lookup_time?.as_micros()).unwrap_or(u64::MAX), out);

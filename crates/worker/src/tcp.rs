@@ -399,7 +399,7 @@ impl Session {
                 }
                 Err(Unreached::NoTunnel(cause)) => {
                     self.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE);
-                    self.info.upstream_failure = Some(cause.replace(' ', "_").into());
+                    self.info.upstream_failure = Some(cause.into());
                 }
                 Err(Unreached::NoConnection(failure)) => match failure {
                     NoConnection::NoPool => {
@@ -417,8 +417,7 @@ impl Session {
                     }
                     NoConnection::Failed(cause) => {
                         self.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE);
-                        let cause = format!("delayed_connect_error:_{}", cause.replace(' ', "_"));
-                        self.info.upstream_failure = Some(cause.into());
+                        self.info.upstream_failure = Some(format!("delayed connect error: {cause}").into());
                     }
                 },
             }

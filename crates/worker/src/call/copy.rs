@@ -62,8 +62,7 @@ impl CopyRecord {
             NoConnection::Timeout => seen.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE),
             NoConnection::Failed(cause) => {
                 seen.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE);
-                let cause = format!("delayed_connect_error:_{}", cause.replace(' ', "_"));
-                seen.info.upstream_failure = Some(cause.into());
+                seen.info.upstream_failure = Some(format!("delayed connect error: {cause}").into());
             }
         });
     }

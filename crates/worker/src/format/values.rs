@@ -17,6 +17,15 @@ pub(super) fn text(value: &str, out: &mut Vec<u8>) -> Option<()> {
     (!value.is_empty()).then_some(())
 }
 
+/// A reason as one word, with underscores for its spaces.
+pub(super) fn text_without_spaces(value: &str, out: &mut Vec<u8>) -> Option<()> {
+    let start = out.len();
+    text(value, out)?;
+    let spaces = out.get_mut(start..).into_iter().flatten().filter(|byte| byte.is_ascii_whitespace());
+    spaces.for_each(|byte| *byte = b'_');
+    Some(())
+}
+
 pub(super) fn number(value: u64, out: &mut Vec<u8>) {
     append_short(postrider_http::Decimal::new(value).as_bytes(), out);
 }

@@ -221,7 +221,7 @@ impl Exchange {
         }
         self.report(Outcome::Failed, &connection.worker);
         if let NoConnection::Failed(cause) = &failure {
-            self.info.upstream_failure = Some(format!("delayed_connect_error:_{}", cause.replace(' ', "_")).into());
+            self.info.upstream_failure = Some(format!("delayed connect error: {cause}").into());
         }
         if self.again_after_reset(Reset::ConnectFailure, &connection.worker) {
             return End::Again;
@@ -231,6 +231,7 @@ impl Exchange {
         }
         let details = match (&failure, &self.info.upstream_failure) {
             (NoConnection::Failed(_), Some(cause)) => {
+                let cause = cause.replace(' ', "_");
                 format!("upstream_reset_before_response_started{{remote_connection_failure|{cause}}}")
             }
             _ => "upstream_reset_before_response_started{connection_timeout}".to_owned(),

@@ -82,7 +82,7 @@ impl Listener {
             Some(Ok(greeting)) => greeting,
             Some(Err(refused)) => {
                 if let (Refused::NotTls, Some(record)) = (&refused, &newcomer.record) {
-                    record.note(|info| info.downstream_failure = Some("TLS_error:_no_greeting_in_TLS".into()));
+                    record.note(|info| info.downstream_failure = Some("TLS_error: no greeting in TLS".into()));
                 }
                 self.count_refused(worker, expected, &refused);
                 return None;

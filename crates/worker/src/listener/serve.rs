@@ -160,7 +160,7 @@ impl Listener {
                     Ok(agreed) => agreed,
                     Err(why) => {
                         if let Some(record) = &record {
-                            record.note(|info| info.downstream_failure = Some(why.replace(' ', "_").into()));
+                            record.note(|info| info.downstream_failure = Some(why.into()));
                         }
                         return;
                     }

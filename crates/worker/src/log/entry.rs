@@ -96,6 +96,8 @@ fn request(wanted: &LogEntries, context: &Context<'_>) -> HttpRequestProperties 
         request_headers_bytes: info.request_head_bytes,
         request_body_bytes: info.bytes_received,
         request_headers: picked(&wanted.request_headers, &head.fields),
+        upstream_header_bytes_sent: head_bytes(Side::Upstream, Way::Sent, context),
+        downstream_header_bytes_received: head_bytes(Side::Downstream, Way::Received, context),
         ..HttpRequestProperties::default()
     }
 }
@@ -109,8 +111,13 @@ fn response(wanted: &LogEntries, context: &Context<'_>) -> HttpResponsePropertie
         response_headers: picked(&wanted.response_headers, &context.response.fields),
         response_trailers: picked(&wanted.response_trailers, context.trailers),
         response_code_details: info.details.to_string(),
-        ..HttpResponseProperties::default()
+        upstream_header_bytes_received: head_bytes(Side::Upstream, Way::Received, context),
+        downstream_header_bytes_sent: head_bytes(Side::Downstream, Way::Sent, context),
     }
+}
+
+fn head_bytes(side: Side, way: Way, context: &Context<'_>) -> u64 {
+    context.wire_bytes(WireBytes { side, way, part: WirePart::Head }).unwrap_or_default()
 }
 
 /// Those of the fields that are there, several values of one with commas between them.
