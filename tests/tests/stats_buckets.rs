@@ -58,6 +58,24 @@ fn text_has_the_same_buckets() {
 }
 
 #[test]
+fn summaries_for_prometheus_tell_the_last_interval() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let config = Config::proxy_to(origin.address).overlay(json!({"stats_flush_interval": "0.2s"}));
+    let proxy = Proxy::start(&config);
+    let count = || {
+        let path = "/stats/prometheus?filter=ingress_http.downstream_rq_time$&histogram_buckets=summary";
+        let answer = proxy.admin_get(path);
+        let line = answer.text().lines().find(|line| line.starts_with("envoy_http_downstream_rq_time_count{"))?;
+        line.rsplit_once(' ')?.1.parse::<u64>().ok()
+    };
+    wait_until("an interval with requests", || {
+        assert_eq!(proxy.get("/").status, 200);
+        count().is_some_and(|count| count > 0)
+    });
+    wait_until("an interval without any", || count() == Some(0));
+}
+
+#[test]
 fn the_last_interval_stands_beside_the_total() {
     let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     let config = Config::proxy_to(origin.address).overlay(json!({"stats_flush_interval": "0.2s"}));

@@ -31,6 +31,7 @@ fn tags_are_added_to_those_that_there_are() {
         {"tag_name": "envoy.cluster_name", "regex": "^cluster\\.((never)\\.)"},
         {"tag_name": "way", "regex": "^http\\..*\\.(downstream_)cx_total$"},
         {"tag_name": "none", "regex": "no such (thing)"},
+        {"tag_name": "empty", "regex": "^server\\.(never)?live$"},
     ]}));
     let status = line(&lines, "envoy_cluster_upstream_rq{");
     let want =
@@ -39,7 +40,7 @@ fn tags_are_added_to_those_that_there_are() {
     let want =
         r#"envoy_http_cx_total{fleet="blue\"x",envoy_http_conn_manager_prefix="ingress_http",way="downstream_"} "#;
     line(&lines, want);
-    assert_eq!(line(&lines, "envoy_server_live"), r#"envoy_server_live{fleet="blue\"x"} 1"#);
+    assert_eq!(line(&lines, "envoy_server_live"), r#"envoy_server_live{fleet="blue\"x",empty=""} 1"#);
     let histogram = line(&lines, "envoy_cluster_upstream_cx_connect_ms_bucket");
     assert!(histogram.contains(r#"{fleet="blue\"x",envoy_cluster_name=""#), "{histogram}");
     assert!(lines.iter().any(|line| line == "# TYPE envoy_http_cx_total counter"));

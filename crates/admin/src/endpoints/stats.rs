@@ -67,6 +67,9 @@ pub(super) fn prometheus(control: &dyn Control, request: &Request) -> Reply {
         Err(refusal) => return refusal,
     };
     query.summaries = request.parameter("histogram_buckets") == Some("summary");
+    if query.summaries {
+        query.interval = control.interval();
+    }
     if matches!(query.histograms, HistogramText::Disjoint | HistogramText::Detailed) {
         return Reply::bad_request("unsupported prometheus histogram bucket mode");
     }
@@ -162,10 +165,13 @@ pub fn tagger(rules: Option<&StatsRules>) -> Tagger {
                 let regex = regex.clone();
                 TagValue::Found(Box::new(move |name| {
                     let found = regex.captures(name.as_bytes())?;
-                    let gone = found.get(1)?.range();
+                    // One that took no part is an empty value, and leaves nothing of the name.
+                    let gone = match regex.captures_len() {
+                        ..=1 => return None,
+                        _ => found.get(1).map_or(0..0, |gone| gone.range()),
+                    };
                     let value = match regex.captures_len() {
                         ..=2 => gone.clone(),
-                        // One that took no part is an empty value.
                         _ => found.get(2).map_or(0..0, |value| value.range()),
                     };
                     Some((value, gone))

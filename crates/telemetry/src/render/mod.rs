@@ -45,7 +45,7 @@ pub struct Query {
     pub summaries: bool,
     /// All histograms have the default buckets when there is none.
     pub bounds: Option<BoundsOf>,
-    /// What came within the last interval; nothing is known of it when there is none.
+    /// What came within the last interval, which is all that summaries tell; nothing is known of it when there is none.
     pub interval: Option<Arc<Interval>>,
 }
 

@@ -371,7 +371,10 @@ pub(super) fn line(metric: &str, labels: &str, scopes: &Scopes, at: At, query: &
         let _ = writeln!(out, "{metric}{{{labels}}} {}", scopes.value(at));
         return;
     };
-    let recorded = scopes.histogram(at);
+    let recorded = match query.summaries {
+        true => scopes.within(query.interval.as_deref(), at).filter(|recorded| recorded.count() > 0),
+        false => scopes.histogram(at),
+    };
     let comma = if labels.is_empty() { "" } else { "," };
     let (count, sum) = recorded.map_or((0, 0), |recorded| (recorded.count(), recorded.sum()));
     if query.summaries {

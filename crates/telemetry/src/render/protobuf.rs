@@ -55,7 +55,9 @@ pub(super) fn metric(
             });
         }
         match (kind, at.1) {
-            (_, Series::Histogram(_)) if query.summaries => message(SUMMARY, out, |out| summary(scopes, at, out)),
+            (_, Series::Histogram(_)) if query.summaries => {
+                message(SUMMARY, out, |out| summary(scopes, at, query, out))
+            }
             (_, Series::Histogram(_)) => message(HISTOGRAM, out, |out| histogram(scopes, at, query, name, out)),
             (Type::Gauge, _) => message(GAUGE, out, |out| double(FIRST, scopes.value(at) as f64, out)),
             _ => message(COUNTER, out, |out| double(FIRST, scopes.value(at) as f64, out)),
@@ -83,8 +85,9 @@ fn histogram(scopes: &Scopes, at: At, query: &Query, name: &str, out: &mut Vec<u
     });
 }
 
-fn summary(scopes: &Scopes, at: At, out: &mut Vec<u8>) {
-    let recorded = scopes.histogram(at);
+/// Of the last interval, as in Envoy.
+fn summary(scopes: &Scopes, at: At, query: &Query, out: &mut Vec<u8>) {
+    let recorded = scopes.within(query.interval.as_deref(), at).filter(|recorded| recorded.count() > 0);
     whole(FIRST, recorded.map_or(0, |recorded| recorded.count()), out);
     double(SECOND, recorded.map_or(0, |recorded| recorded.sum()) as f64, out);
     for (quantile, _) in QUANTILES {
