@@ -1,6 +1,7 @@
 //! Fields of the bootstrap about the process. The same expectations hold for Envoy.
 
-use postrider_tests::kit::{Config, Origin, Proxy};
+use postrider_tests::kit::proxy::Launch;
+use postrider_tests::kit::{Config, Origin, Proxy, wait_until};
 use serde_json::{Value, json};
 
 fn start(fields: Value) -> Proxy {
@@ -36,4 +37,35 @@ fn workers_stay_on_a_cpu_of_their_own_if_told_to() {
     let held = start(json!({"enable_worker_cpu_affinity": true}));
     // Of Envoy, one more thread stays with its worker.
     assert!(pinned(&held) >= 1, "{:?}", allowed(&held));
+}
+
+/// Waits for a line of the log, of which there are many at level debug.
+fn await_line(proxy: &Proxy, wanted: impl Fn(&str) -> bool) {
+    assert_eq!(proxy.admin_post("/logging?level=debug").status, 200);
+    wait_until("a line of that form", || {
+        assert_eq!(proxy.get("/").status, 200);
+        proxy.stderr().lines().any(&wanted)
+    });
+}
+
+#[test]
+fn the_log_has_the_form_that_the_bootstrap_says() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let format = json!({"level": "%l", "letter": "%L", "component": "%n", "message": "%j"});
+    let fields = json!({"application_log_config": {"log_format": {"json_format": format}}});
+    let proxy = Proxy::start(&Config::proxy_to(origin.address).overlay(fields));
+    await_line(&proxy, |line| {
+        let line: Value = serde_json::from_str(line).unwrap_or_default();
+        let is_level = [("info", "I"), ("debug", "D")]
+            .contains(&(line["level"].as_str().unwrap_or_default(), line["letter"].as_str().unwrap_or_default()));
+        is_level && line["component"].is_string() && line["message"].is_string()
+    });
+}
+
+#[test]
+fn the_log_has_the_form_that_the_command_line_says() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let launch = Launch::default().with_arguments(&["--log-format", "%L|%-9l|%n|%v", "--log-format-escaped"]);
+    let proxy = Proxy::start_with(&Config::proxy_to(origin.address), launch);
+    await_line(&proxy, |line| line.starts_with("I|info     |") || line.starts_with("D|debug    |"));
 }

@@ -115,6 +115,8 @@ pub struct Snapshot {
     pub stats: Option<Arc<StatsRules>>,
     /// To whom they are sent, if to anybody.
     pub stats_sinks: Option<Arc<StatsSinks>>,
+    /// The pattern of a line of the application log; `None` for what the command line says.
+    pub log_pattern: Option<String>,
 }
 
 /// Who this proxy says it is, to control planes and in logs.

@@ -51,6 +51,9 @@ pub struct LogOptions {
     pub components: ComponentLevels,
     /// `None` is standard error.
     pub path: Option<PathBuf>,
+    /// `None` is the usual line.
+    pub format: Option<String>,
+    pub escaped: bool,
 }
 
 impl RunOptions {
@@ -83,6 +86,8 @@ impl RunOptions {
                 level: flags.log_level,
                 components: flags.component_log_level.clone(),
                 path: flags.log_path.clone(),
+                format: flags.log_format.clone(),
+                escaped: flags.log_format_escaped,
             },
             command_line: command_line::json(flags, workers),
         })

@@ -167,6 +167,13 @@ pub fn notify_service_manager(state: &str) -> io::Result<()> {
     socket.send_to_addr(state.as_bytes(), &address).map(drop)
 }
 
+/// What the kernel calls this thread.
+pub fn thread_id() -> u32 {
+    // SAFETY: the call takes nothing and cannot fail.
+    let id = unsafe { libc::gettid() };
+    id.unsigned_abs()
+}
+
 /// Nanoseconds of the monotonic clock, as systemd counts them too.
 #[inline]
 pub fn monotonic_nanos() -> u64 {

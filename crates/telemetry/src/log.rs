@@ -1,10 +1,15 @@
-//! The application log: what the process has to say to its operator, in Envoy's default line shape.
+//! The application log: what the process has to say to its operator, in Envoy's default line shape or by a pattern.
 //!
 //! `[2026-11-20 10:11:12.345][pid][level][component] message`, one line each. Not for requests: those have the access log.
 //! Levels can be switched while running, all at once or for one component. A message that repeats is written a few
 //! times a second and then counted, so that a fault on a busy path cannot fill the disk.
 
+mod pattern;
+
+pub use pattern::LinePattern;
+
 use crate::time::{self, TimePattern};
+use pattern::Entry;
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -153,6 +158,11 @@ pub fn set_component_level(component: Component, level: Level) {
     }
 }
 
+/// Writes lines by this pattern from now on.
+pub fn set_pattern(pattern: LinePattern) {
+    lock().shape = Some(pattern);
+}
+
 /// Sends lines to a file from now on (appended, made if missing) instead of stderr.
 pub fn open_file(path: &Path) -> io::Result<()> {
     let file = append(path)?;
@@ -235,6 +245,8 @@ enum Output {
 struct Log {
     output: Output,
     pattern: TimePattern,
+    /// `None` for the usual line.
+    shape: Option<LinePattern>,
     line: Vec<u8>,
     message: String,
     repeats: Vec<Repeat>,
@@ -258,7 +270,7 @@ enum Verdict {
 impl Log {
     fn new(output: Output) -> Self {
         let pattern = TimePattern::parse("%Y-%m-%d %T.%3f");
-        Self { output, pattern, line: Vec::new(), message: String::new(), repeats: Vec::new() }
+        Self { output, pattern, shape: None, line: Vec::new(), message: String::new(), repeats: Vec::new() }
     }
 
     fn write(
@@ -278,20 +290,18 @@ impl Log {
             Verdict::Write => 0,
             Verdict::WriteAfter(n) => n,
         };
-        self.line.clear();
-        self.line.push(b'[');
-        time::write(&self.pattern, now, &mut self.line);
-        // Writing to a Vec cannot fail.
-        let _ = write!(self.line, "][{}][{}][{}] ", std::process::id(), level.name(), component.name());
-        for c in self.message.chars() {
-            match c {
-                '\n' => self.line.extend_from_slice(b"\\n"),
-                '\r' => self.line.extend_from_slice(b"\\r"),
-                c => self.line.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            }
-        }
         if left_out > 0 {
-            let _ = write!(self.line, " ({left_out} more like it were left out)");
+            // Writing to a String cannot fail, nor to a Vec.
+            let _ = write!(self.message, " ({left_out} more like it were left out)");
+        }
+        self.line.clear();
+        if let Some(shape) = &self.shape {
+            shape.write(&Entry { component, level, message: &self.message, at: now }, &mut self.line);
+        } else {
+            self.line.push(b'[');
+            time::write(&self.pattern, now, &mut self.line);
+            let _ = write!(self.line, "][{}][{}][{}] ", std::process::id(), level.name(), component.name());
+            pattern::write_on_one_line(&self.message, &mut self.line);
         }
         self.line.push(b'\n');
         // Nobody is left to be told when this fails.
@@ -346,6 +356,14 @@ mod tests {
         log.write(Component::Upstream, Level::Warning, format_args!("bad\r\n[x] answer"), now, Instant::now());
         let pid = std::process::id();
         assert_eq!(text(&log), format!("[2026-11-20 10:11:12.345][{pid}][warning][upstream] bad\\r\\n[x] answer\n"));
+    }
+
+    #[test]
+    fn a_line_may_have_another_shape() {
+        let mut log = Log::new(Output::Memory(Vec::new()));
+        log.shape = Some(LinePattern::parse(r#"{"level":"%l","message":"%j"}"#, false));
+        log.write(Component::Main, Level::Error, format_args!("say \"hi\""), UNIX_EPOCH, Instant::now());
+        assert_eq!(text(&log), "{\"level\":\"error\",\"message\":\"say \\\"hi\\\"\"}\n");
     }
 
     #[test]

@@ -18,8 +18,6 @@ const NO_EFFECT: &[(&str, Told)] = &[
     ("skip-deprecated-logs", Told::Debug),
     ("disable-extensions", Told::Always),
     ("local-address-ip-version", Told::Debug),
-    ("log-format", Told::Always),
-    ("log-format-escaped", Told::Always),
     ("enable-fine-grain-logging", Told::Always),
     ("log-stacktrace-single-entry", Told::Always),
     ("file-flush-min-size-kb", Told::Debug),

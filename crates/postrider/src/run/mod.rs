@@ -28,6 +28,7 @@ use postrider_admin::{Control, Drain, Server, ServerState};
 use postrider_overload::Overload;
 use postrider_telemetry::Registry;
 use postrider_telemetry::access_log::LogWriter;
+use postrider_telemetry::log::{LinePattern, set_pattern};
 use postrider_telemetry::{error, info, warning};
 use postrider_worker::Fleet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -56,6 +57,9 @@ const READS: usize = 10;
 /// How often the log tells of certificates that end soon.
 const CERTIFICATES_TOLD: Duration = Duration::from_secs(86_400);
 
+/// What a line of the log looks like unless something else is written, as a pattern.
+const USUAL_LINE: &str = "[%Y-%m-%d %T.%e][%P][%l][%n] %v";
+
 /// Serves until told to stop.
 pub fn run(options: RunOptions) -> ExitCode {
     // While there is one thread.
@@ -71,6 +75,11 @@ fn outcome(options: &RunOptions) -> Exit {
     postrider_telemetry::log::set_level(options.log.level);
     for (component, level) in &options.log.components.known {
         postrider_telemetry::log::set_component_level(*component, *level);
+    }
+    if let Some(format) = &options.log.format {
+        set_pattern(LinePattern::parse(format, options.log.escaped));
+    } else if options.log.escaped {
+        set_pattern(LinePattern::parse(USUAL_LINE, true));
     }
     if let Some(path) = &options.log.path
         && let Err(error) = postrider_telemetry::log::open_file(path)
@@ -127,6 +136,13 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
         _ = signals.terminate.recv() => return Ok(()),
         _ = signals.interrupt.recv() => return Ok(()),
     };
+    if let Some(pattern) = &first.snapshot.log_pattern {
+        if options.log.format.is_some() {
+            let error = io::Error::other("--log-format says what a line looks like: write one of them");
+            return Err(Failure::Io("application_log_config".into(), error));
+        }
+        set_pattern(LinePattern::parse(pattern, options.log.escaped));
+    }
     let room = options.workers.get() <= postrider_sys::processor_count();
     let pin = options.pin || (first.snapshot.pins_workers && room);
     let fleet = Fleet::start(options.workers.get(), pin, &registry).map_err(io("no thread for a worker"))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot};
+use postrider_model::{AccessLog, AccessLogSink, Admin, LogFormat, LogOutput, Node, Snapshot, Value};
 
 use super::context::{ClusterUse, Lowering};
 use super::extensions::Extensions;
@@ -26,6 +26,7 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
     }
     let stats = stats.map(Arc::new);
     let stats_sinks = stats_sinks::sinks(cx, root).map(Arc::new);
+    let log_pattern = log_pattern(cx, root);
     let local_cluster = local_cluster(cx, root);
     cx.resolver = dns_resolver::of_bootstrap(cx, root);
     let manager = root.message("cluster_manager");
@@ -42,6 +43,7 @@ pub(super) fn bootstrap(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Snapshot {
         overload,
         stats,
         stats_sinks,
+        log_pattern,
         local_cluster,
         version,
         pins_workers,
@@ -76,6 +78,32 @@ fn ejection_log(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<AccessLogSin
     }
     let path = at.str("event_log_path");
     (!path.is_empty()).then(|| AccessLogSink::File(path.into()))
+}
+
+/// `application_log_config`: a pattern, or the JSON of one.
+fn log_pattern(cx: &mut Lowering<'_>, root: &Reader<'_>) -> Option<String> {
+    let format = root.message("application_log_config")?.message("log_format")?;
+    if let Some(fields) = format.message("json_format") {
+        let text = serde_json::to_string(&json_of(&value::value(fields.as_message()))).unwrap_or_default();
+        if text.contains("%v") || text.contains("%_") {
+            let why = "a message is no JSON as it stands: write `%j`, which escapes it, in place of `%v` and `%_`";
+            cx.error(&format, "json_format", "invalid-format", why);
+        }
+        return Some(text);
+    }
+    Some(format.str("text_format").to_owned())
+}
+
+fn json_of(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(value) => (*value).into(),
+        Value::Integer(number) => (*number).into(),
+        Value::Number(number) => (*number).into(),
+        Value::String(text) => text.as_str().into(),
+        Value::List(items) => items.iter().map(json_of).collect(),
+        Value::Map(entries) => entries.iter().map(|(key, value)| (key.clone(), json_of(value))).collect(),
+    }
 }
 
 /// The name of the cluster that lists this proxy among others of its kind.
@@ -158,7 +186,7 @@ fn without_meaning_here(cx: &mut Lowering<'_>, root: &Reader<'_>) {
     }
     root.ignore("enable_dispatcher_stats", "there is no dispatcher");
     root.ignore("default_regex_engine", "there is one engine, and it runs in linear time");
-    for field in ["watchdogs", "watchdog", "memory_allocator_manager", "application_log_config", "flags_path"] {
+    for field in ["watchdogs", "watchdog", "memory_allocator_manager", "flags_path"] {
         cx.no_effect(root, field, "Postrider has no such part");
     }
     for field in ["inline_headers", "grpc_async_client_manager_config", "node_context_params"] {
