@@ -302,3 +302,39 @@ fn logs_may_be_about_some_statuses_of_grpc_only() {
     };
     assert_eq!((count("rq_success"), count("rq_error")), ("2".to_owned(), "2".to_owned()), "{}", clusters.text());
 }
+
+/// `x-envoy-upstream-rq-timeout-ms` and a limit of tries were left out of what the upstream of a call heard.
+#[test]
+fn the_upstream_of_a_call_hears_limits_of_the_request_and_of_its_tries() {
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            let is_first = request.header("x-envoy-attempt-count") == "1";
+            let status = if is_first && request.target == "/tries" { "503 Busy" } else { "200 OK" };
+            connection.write(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").as_bytes());
+        }
+    });
+    let back_off = json!({"base_interval": "0.001s", "max_interval": "0.002s"});
+    let policy = json!({"retry_on": "5xx", "per_try_timeout": "6s", "retry_back_off": back_off});
+    let ranges = json!({"cidr_ranges": [{"address_prefix": "127.0.0.0", "prefix_len": 8}]});
+    let routes = json!([
+        {"match": {"path": "/tries"}, "route": {"cluster": "origin", "max_grpc_timeout": "30s", "retry_policy": policy}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin", "max_grpc_timeout": "30s"}},
+    ]);
+    let host = json!({"name": "all", "domains": ["*"], "include_request_attempt_count": true, "routes": routes});
+    let config = Config::new()
+        .http(json!({"route_config": {"virtual_hosts": [host]}}))
+        .overlay_filter("http", json!({"use_remote_address": true, "internal_address_config": ranges}))
+        .cluster("origin", &[origin.address]);
+    let proxy = Proxy::start(&config);
+    let hears = |path: &str, fields: &str| {
+        let answer = post(&proxy, path, &format!("{GRPC}grpc-timeout: 20S\r\n{fields}"));
+        assert_eq!(answer.status, 200, "{path} {fields}");
+        let heard = origin.requests().pop().unwrap().headers;
+        ["grpc-timeout", "x-envoy-expected-rq-timeout-ms"].map(|name| heard.value(name).unwrap_or("-").to_owned())
+    };
+    assert_eq!(hears("/", ""), ["20000m", "20000"]);
+    assert_eq!(hears("/", "x-envoy-upstream-rq-timeout-ms: 7000\r\n"), ["7000m", "7000"]);
+    assert_eq!(hears("/", "x-envoy-upstream-rq-per-try-timeout-ms: 500\r\n"), ["500m", "500"]);
+    assert_eq!(hears("/tries", ""), ["6000m", "6000"]);
+    assert_eq!(origin.requests().len(), 5);
+}

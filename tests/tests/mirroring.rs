@@ -138,3 +138,28 @@ fn copies_go_over_http_2_as_well() {
     assert_eq!(shadow.last().rest, b"hullo");
     proxy.wait_stat("cluster.shadow.upstream_rq_200", 3);
 }
+
+/// The copy had no count of tries, and the route's time where the request had asked for less.
+#[test]
+fn a_copy_says_which_try_it_is_and_has_the_requests_own_time() {
+    let origin = Origin::fixed(OK);
+    let shadow = Origin::start(|connection| {
+        connection.request();
+        connection.read_to_end();
+    });
+    let ranges = json!({"cidr_ranges": [{"address_prefix": "127.0.0.0", "prefix_len": 8}]});
+    let action = json!({"cluster": "origin", "timeout": "60s", "request_mirror_policies": [{"cluster": "shadow"}]});
+    let routes = json!([{"match": {"prefix": "/"}, "route": action}]);
+    let host = json!({"name": "all", "domains": ["*"], "include_request_attempt_count": true, "routes": routes});
+    let inside = json!({"use_remote_address": true, "internal_address_config": ranges});
+    let config = Config::new()
+        .http(json!({"route_config": {"virtual_hosts": [host]}}))
+        .overlay_filter("http", inside)
+        .cluster("origin", &[origin.address])
+        .cluster("shadow", &[shadow.address]);
+    let proxy = Proxy::start(&config);
+    assert_eq!(post(&proxy, "t", "x-envoy-upstream-rq-timeout-ms: 100\r\n", "hello"), 200);
+    proxy.wait_stat("cluster.shadow.upstream_rq_timeout", 1);
+    let copy = shadow.requests().remove(0);
+    assert_eq!((copy.header("x-envoy-attempt-count"), copy.header("x-envoy-expected-rq-timeout-ms")), ("1", "100"));
+}

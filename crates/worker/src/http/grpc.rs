@@ -64,14 +64,13 @@ impl Exchange {
         total.set(total.get() + 1);
     }
 
-    /// A route that limits streams or calls: its limits take the place of others, and the upstream of a call hears them.
+    /// A route that limits streams or calls: its limits take the place of others.
     #[cold]
     #[inline(never)]
     pub(super) fn limit_stream(&mut self, http: &Http, forward: &Forward) {
         self.max_duration = self.max_duration(http, forward);
         if self.is_grpc() {
             self.take_grpc_timeout(forward);
-            self.tell_grpc_timeout(http, forward);
         }
     }
 
@@ -107,9 +106,19 @@ impl Exchange {
         };
     }
 
-    /// The upstream hears how long it may take.
-    fn tell_grpc_timeout(&mut self, http: &Http, forward: &Forward) {
-        let timeout = if forward.stream_limit.is_some() { self.max_duration } else { self.route_timeout };
+    /// The upstream of a call hears how long it may take.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tell_grpc_timeout(&mut self, http: &Http, forward: &Forward) {
+        if !self.is_grpc() {
+            return;
+        }
+        let timeout = if forward.stream_limit.is_some() {
+            self.max_duration
+        } else {
+            let per_try = self.attempts.as_ref().and_then(|attempts| attempts.per_try);
+            per_try.into_iter().chain(self.route_timeout).min()
+        };
         let fields = &mut self.request.fields;
         if forward.stream_limit.is_none() && !http.model.router.suppress_x_headers {
             fields.remove(HeaderId::XEnvoyExpectedRqTimeoutMs);

@@ -1,5 +1,7 @@
 //! Copies of requests: they go to another cluster, and the request itself never waits for them.
 
+use std::time::Duration;
+
 use postrider_http::{BodyFraming, HeaderId, RequestHead, split_port};
 use postrider_model::{Forward, Mirror, MirrorTarget};
 
@@ -15,16 +17,21 @@ const MILLION: u64 = 1_000_000;
 const SUFFIX: &[u8] = b"-shadow";
 
 impl Exchange {
-    /// Sends the copies of a request that is ready to be sent itself. What is answered takes its body.
+    /// Sends the copies of a request that is ready to be sent itself, and may take as long as it. What is answered takes its body.
     #[cold]
-    pub(super) fn start_mirrors(&self, connection: &Connection, forward: &Forward) -> Vec<Feeder> {
-        if forward.mirrors.is_empty() || self.asks_for_tunnel() {
+    pub(super) fn start_mirrors(
+        &self,
+        connection: &Connection,
+        forward: &Forward,
+        timeout: Option<Duration>,
+    ) -> Vec<Feeder> {
+        if self.asks_for_tunnel() {
             return Vec::new();
         }
-        forward.mirrors.iter().filter_map(|mirror| self.start_mirror(connection, forward, mirror)).collect()
+        forward.mirrors.iter().filter_map(|mirror| self.start_mirror(connection, timeout, mirror)).collect()
     }
 
-    fn start_mirror(&self, connection: &Connection, forward: &Forward, mirror: &Mirror) -> Option<Feeder> {
+    fn start_mirror(&self, connection: &Connection, timeout: Option<Duration>, mirror: &Mirror) -> Option<Feeder> {
         let worker = &connection.worker;
         if mirror.fraction.is_some_and(|parts| worker.random.next() % MILLION >= u64::from(parts)) {
             return None;
@@ -49,7 +56,6 @@ impl Exchange {
         if !self.request_framing.has_body() {
             feeder.end();
         }
-        let timeout = forward.timeout.filter(|timeout| !timeout.is_zero());
         let logs_tries = matches!(&connection.chain.handler, Handler::Http(http) if http.logs_tries);
         let record = logs_tries.then(|| CopyRecord::new(&connection.chain, worker, &cluster));
         // Copies have no trailers.

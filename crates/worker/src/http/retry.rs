@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use postrider_filter_api::{Body, Flags, LocalReply, Moment};
 use postrider_h1::{write_chunk, write_last_chunk};
-use postrider_http::{BodyFraming, Decimal, HeadLimits, HeaderId, ResponseFacts};
+use postrider_http::{BodyFraming, Decimal, HeadLimits, HeaderId, ResponseFacts, grpc};
 use postrider_model::{Action, Forward, HostRewrite};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::outlier::Outcome;
@@ -52,7 +52,11 @@ impl Exchange {
         }
         attempts.settle_timeouts(attempts.timeout.unwrap_or(forward.timeout));
         attempts.may_redirect = forward.redirects.is_some() && !self.facts.upgrade;
-        attempts.mirrors = self.start_mirrors(connection, forward);
+        if !forward.mirrors.is_empty() {
+            self.tell_mirrors(&attempts, http);
+            let timeout = attempts.timeout.unwrap_or(forward.timeout).filter(|timeout| !timeout.is_zero());
+            attempts.mirrors = self.start_mirrors(connection, forward, timeout);
+        }
         attempts.upside = self.find_upside(connection, http);
         if attempts.upside.is_some() && self.request_pass.open {
             self.doubt_length();
@@ -79,6 +83,21 @@ impl Exchange {
         }
     }
 
+    /// Copies are of the first try, and have the request's whole time.
+    fn tell_mirrors(&mut self, attempts: &Attempts, http: &Http) {
+        let fields = &mut self.request.fields;
+        if attempts.plan.as_ref().is_some_and(|plan| plan.model.count_in_request) {
+            let _ = fields.set(HeaderId::XEnvoyAttemptCount, b"1");
+        }
+        if let Some(own) = attempts.timeout.filter(|_| !http.model.router.suppress_x_headers) {
+            fields.remove(HeaderId::XEnvoyExpectedRqTimeoutMs);
+            if let Some(own) = own {
+                let millis = u64::try_from(own.as_millis()).unwrap_or(u64::MAX);
+                let _ = fields.set(HeaderId::XEnvoyExpectedRqTimeoutMs, Decimal::new(millis).as_bytes());
+            }
+        }
+    }
+
     /// What each try tells the upstream about itself.
     fn tell_upstream(&mut self, connection: &Connection, http: &Http, forward: &Forward) {
         let Some(attempts) = &self.attempts else { return };
@@ -92,10 +111,14 @@ impl Exchange {
             let text: &[u8] = if attempts.timed_out { b"true" } else { b"false" };
             let _ = fields.set(HeaderId::XEnvoyIsTimeoutRetry, text);
         }
-        if http.model.router.suppress_x_headers {
+        // The first try is told when it is known how long the call may take.
+        let of_call = forward.grpc_timeout.is_some() && forward.stream_limit.is_none() && count > 1;
+        let of_call = of_call && grpc::has_content_type(fields);
+        if http.model.router.suppress_x_headers && !of_call {
             return;
         }
-        let whole = attempts.timeout.unwrap_or(forward.timeout).filter(|whole| !whole.is_zero());
+        let whole = if of_call { self.route_timeout } else { attempts.timeout.unwrap_or(forward.timeout) };
+        let whole = whole.filter(|whole| !whole.is_zero());
         let passed = self
             .info
             .request_received
@@ -104,6 +127,14 @@ impl Exchange {
         // Out of time is not without limit.
         let left = whole.map(|whole| whole.saturating_sub(passed).max(Duration::from_millis(1)));
         let expected = attempts.per_try.into_iter().chain(left).min();
+        if let Some(expected) = expected.filter(|_| of_call) {
+            let mut value = Vec::new();
+            grpc::write_timeout(expected, &mut value);
+            let _ = fields.set(HeaderId::GrpcTimeout, &value);
+        }
+        if http.model.router.suppress_x_headers {
+            return;
+        }
         fields.remove(HeaderId::XEnvoyExpectedRqTimeoutMs);
         if let Some(expected) = expected {
             let millis = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);

@@ -412,11 +412,15 @@ impl Exchange {
     pub(super) fn arm(&mut self, connection: &Connection, http: &Http, forward: &Forward) {
         self.route_timeout = forward.timeout.filter(|timeout| !timeout.is_zero());
         self.max_duration = http.model.timeouts.max_stream_duration;
-        if forward.limits_grpc() {
+        let limits_grpc = forward.limits_grpc();
+        if limits_grpc {
             self.limit_stream(http, forward);
         }
         if let Some(own) = self.attempts.as_ref().and_then(|attempts| attempts.timeout) {
             self.route_timeout = own;
+        }
+        if limits_grpc {
+            self.tell_grpc_timeout(http, forward);
         }
         if self.filters.is_some() {
             self.excuse_filters();
