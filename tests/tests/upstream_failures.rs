@@ -120,3 +120,33 @@ fn a_tunnel_that_its_upstream_resets_still_delivers_what_it_had_said() {
     let _ = client.try_send(&[b'y'; 5000]);
     assert_eq!(client.read_exact(BYTES).unwrap().len(), BYTES);
 }
+
+/// It was a connection that ended, 503 and `UC`; Envoy counts an error of the protocol.
+#[test]
+fn half_a_head_of_an_answer_is_502() {
+    let origin = Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\nx-ha");
+        }
+    });
+    let proxy = Proxy::start(&Config::proxy_to(origin.address));
+    let answer = proxy.exchange(get("/"));
+    let text = "upstream connect error or disconnect/reset before headers. reset reason: protocol error";
+    assert_eq!((answer.status, answer.text()), (502, text));
+    assert_eq!(proxy.stats().value("cluster.origin.upstream_cx_protocol_error"), 1);
+    assert_eq!(proxy.stats().value("cluster.origin.upstream_rq_502"), 1);
+}
+
+#[test]
+fn half_a_body_of_an_answer_counts_as_an_error_of_the_protocol() {
+    let origin = Origin::start(|connection| {
+        if connection.request().is_some() {
+            connection.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf");
+        }
+    });
+    let proxy = Proxy::start(&Config::proxy_to(origin.address));
+    let mut client = proxy.client();
+    client.send(get("/"));
+    assert!(client.response("GET").is_err());
+    proxy.wait_stat("cluster.origin.upstream_cx_protocol_error", 1);
+}

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_http::grpc::Status;
-use postrider_http::{HeaderId, Reject};
+use postrider_http::{HeaderId, Reject, reason};
 use postrider_model::{Address, AnswerMatch, HeaderMatch};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::outlier::Outcome;
@@ -111,6 +111,17 @@ impl Exchange {
         };
         self.fail(flag, details);
         self.upstream_reset(503, reason)
+    }
+
+    /// The upstream closed its side before the head of an answer was complete: half a head is a malformed answer.
+    #[cold]
+    pub(super) fn head_missing(&mut self, connection: &Connection) -> End {
+        match &self.upstream {
+            Some(upstream) if !matches!(upstream.io, Io::Http2(_) | Io::Bridged(_)) && !upstream.input.is_empty() => {
+                self.refuse_response(connection, reason::CODEC_ERROR.upstream())
+            }
+            _ => self.upstream_broke(None),
+        }
     }
 
     pub(super) fn refuse_response(&mut self, connection: &Connection, reject: Reject) -> End {

@@ -168,7 +168,7 @@ impl Exchange {
             match upstream.input.poll_fill(cx, &mut upstream.io, limit, &connection.worker.buffers) {
                 Poll::Pending => return Ok(moved),
                 Poll::Ready(Ok(0)) => {
-                    self.upstream_ended()?;
+                    self.upstream_ended(connection)?;
                     self.response_pass.feed(true, false);
                     moved = true;
                 }

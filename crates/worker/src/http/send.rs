@@ -399,6 +399,9 @@ impl Exchange {
     #[cold]
     pub(super) fn malformed_response(&mut self) -> End {
         self.report_failure();
+        if let Some(upstream) = self.upstream.as_ref().filter(|upstream| !matches!(upstream.io, Io::Http2(_))) {
+            upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+        }
         self.record_flags(Flags::UPSTREAM_PROTOCOL_ERROR);
         self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_after_response_started{protocol_error}");
         match self.answered {

@@ -485,7 +485,7 @@ impl Exchange {
             match upstream.input.poll_fill(cx, &mut upstream.io, limit, &connection.worker.buffers) {
                 Poll::Pending => return Ok(moved),
                 Poll::Ready(Ok(0)) => {
-                    self.upstream_ended()?;
+                    self.upstream_ended(connection)?;
                     moved = true;
                 }
                 Poll::Ready(Ok(count)) => {
@@ -626,12 +626,12 @@ impl Exchange {
     }
 
     /// The upstream closed its side.
-    pub(super) fn upstream_ended(&mut self) -> Result<(), End> {
+    pub(super) fn upstream_ended(&mut self, connection: &Connection) -> Result<(), End> {
         if let Some(upstream) = &self.upstream {
             upstream.peer_ended();
         }
         if !self.answered && !self.response_pass.open {
-            return Err(self.upstream_broke(None));
+            return Err(self.head_missing(connection));
         }
         match self.download.end_of_input(&mut self.down, &mut self.response_trailers) {
             Ok(()) => Ok(()),
