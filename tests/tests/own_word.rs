@@ -50,6 +50,19 @@ fn a_request_from_inside_is_counted_by_its_own_name_too() {
     assert_eq!(origin.requests()[0].headers.value("x-envoy-upstream-alt-stat-name"), None);
 }
 
+/// It was counted only where there was a host to ask.
+#[test]
+fn a_request_from_inside_is_counted_by_its_own_name_where_there_is_no_host() {
+    let origin = origin();
+    let nobody = json!({"load_assignment": {"cluster_name": "origin", "endpoints": []}});
+    let proxy = Proxy::start(&trusting(&origin, json!({}), nobody));
+    let answer = ask(&proxy, "GET", "test", "/", "x-envoy-upstream-alt-stat-name: checkout\r\n");
+    assert_eq!((answer.status, answer.text()), (503, "no healthy upstream"));
+    for name in ["upstream_rq_503", "upstream_rq_5xx", "upstream_rq_completed", "internal.upstream_rq_503"] {
+        proxy.wait_stat(&format!("cluster.origin.checkout.{name}"), 1);
+    }
+}
+
 #[test]
 fn who_is_not_inside_has_no_say() {
     let origin = origin();

@@ -467,3 +467,21 @@ fn a_connection_that_owes_an_answer_is_not_used_for_the_next_try() {
     assert_eq!(first.matches("GET ").count(), 2, "{first}");
     assert_eq!(origin.connection_count(), 2);
 }
+
+/// It was told only where there was a host to ask.
+#[test]
+fn a_client_is_told_the_count_of_tries_where_there_is_no_host() {
+    let proxy = Proxy::start(&config(&[], json!({"retry_on": "5xx"})));
+    let answer = proxy.exchange(get("/"));
+    assert_eq!((answer.status, answer.header("x-envoy-attempt-count")), (503, "1"));
+}
+
+/// These answers are not the router's.
+#[test]
+fn answers_about_idle_streams_say_nothing_of_tries() {
+    let origin = Origin::silent();
+    let config = config(&[origin.address], json!({"retry_on": "5xx"}));
+    let proxy = Proxy::start(&config.overlay_filter("http", json!({"stream_idle_timeout": "0.1s"})));
+    let answer = proxy.exchange(get("/"));
+    assert_eq!((answer.status, answer.text(), answer.header("x-envoy-attempt-count")), (504, "stream timeout", ""));
+}

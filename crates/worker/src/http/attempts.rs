@@ -74,6 +74,8 @@ pub(crate) struct Attempts {
     pub(crate) started: bool,
     /// The try before took too long.
     pub(super) timed_out: bool,
+    /// The client is not told how many there were.
+    pub(super) hidden: bool,
     /// Every host that failed.
     pub(super) tried: Vec<Rc<Host>>,
     /// The weighted clusters that were tried, where another try goes to another one.
@@ -203,6 +205,7 @@ impl Attempts {
             began: None,
             started: false,
             timed_out: false,
+            hidden: false,
             tried: Vec::new(),
             tried_clusters: Vec::new(),
             tried_on: Vec::new(),

@@ -140,6 +140,9 @@ impl Exchange {
     #[cold]
     pub(super) fn no_host(&mut self, connection: &Connection, stats: &postrider_telemetry::Block) -> End {
         stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
+        if self.attempts.is_none() {
+            self.prepare_no_attempt(&connection.worker);
+        }
         let status = self.status_without_host();
         self.find_groups(connection);
         if let Some(groups) = self.groups.as_ref().filter(|_| self.count_by_status) {

@@ -73,6 +73,19 @@ impl Exchange {
         self.tell_upstream(connection, http, forward);
     }
 
+    /// The same for a request that nobody is asked, for what its answer says and where it is counted.
+    #[cold]
+    pub(super) fn prepare_no_attempt(&mut self, worker: &Worker) {
+        let plan = self.route_plan().and_then(|plan| plan.attempts.clone());
+        let Some(cluster) = self.cluster.as_ref().filter(|_| plan.is_some() || self.request.fields.asks_for_attempts())
+        else {
+            return;
+        };
+        let mut attempts = Box::new(Attempts::new(plan, &self.request, 0));
+        attempts.meet(cluster, worker);
+        self.attempts = Some(attempts);
+    }
+
     /// Filters of the upstream side get no length that only other filters' word stands for.
     fn doubt_length(&mut self) {
         let Some(filters) = self.filters.as_ref().filter(|filters| filters.hooks.declares_length) else { return };
@@ -544,9 +557,18 @@ impl Exchange {
         }
     }
 
+    /// The answer is the connection manager's, which knows nothing of tries.
+    #[cold]
+    pub(super) fn hide_attempts(&mut self) {
+        if let Some(attempts) = &mut self.attempts {
+            attempts.hidden = true;
+        }
+    }
+
     /// For an answer of our own.
     pub(super) fn attempt_count_for_client(&self) -> Option<Decimal> {
-        let plan = self.attempts.as_ref()?.plan.as_ref()?;
+        let attempts = self.attempts.as_ref().filter(|attempts| !attempts.hidden)?;
+        let plan = attempts.plan.as_ref()?;
         plan.model.count_in_response.then(|| Decimal::new(u64::from(self.info.upstream_attempts)))
     }
 

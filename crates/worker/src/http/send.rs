@@ -355,6 +355,7 @@ impl Exchange {
             return End::Broken;
         }
         self.spare_upstream();
+        self.hide_attempts();
         let body = postrider_http::reason_phrase(reject.status).as_bytes().into();
         End::Reply(Box::new(LocalReply { status: reject.status, body, ..LocalReply::default() }))
     }
@@ -578,6 +579,7 @@ impl Exchange {
         }
         if flag != Flags::UPSTREAM_REQUEST_TIMEOUT {
             self.spare_upstream();
+            self.hide_attempts();
         }
         let body = text.as_bytes().into();
         let grpc_status = (flag == Flags::DURATION_TIMEOUT).then_some(Code::DeadlineExceeded);
