@@ -163,3 +163,26 @@ fn a_copy_says_which_try_it_is_and_has_the_requests_own_time() {
     let copy = shadow.requests().remove(0);
     assert_eq!((copy.header("x-envoy-attempt-count"), copy.header("x-envoy-expected-rq-timeout-ms")), ("1", "100"));
 }
+
+/// `request_mirror_policies` of a cluster were refused.
+#[test]
+fn a_cluster_has_the_last_word_about_copies() {
+    let (origin, shadow, other) = (Origin::fixed(OK), Origin::fixed(OK), Origin::fixed(OK));
+    let action = json!({"cluster": "origin", "request_mirror_policies": [{"cluster": "other"}]});
+    let routes = json!([
+        {"match": {"path": "/own"}, "route": action},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let own = json!({"request_mirror_policies": [{"cluster": "shadow"}, {"cluster": "nobody"}]});
+    let options = postrider_tests::kit::config::upstream_http_options(own);
+    let config = Config::routes(routes)
+        .cluster_with("origin", &[origin.address], options)
+        .cluster("shadow", &[shadow.address])
+        .cluster("other", &[other.address]);
+    let proxy = Proxy::start(&config);
+    for path in ["/", "/own"] {
+        assert_eq!(ask(&proxy, "GET", "t", path, "").status, 200, "{path}");
+    }
+    shadow.wait_requests(2);
+    assert!(other.requests().is_empty());
+}

@@ -485,3 +485,31 @@ fn answers_about_idle_streams_say_nothing_of_tries() {
     let answer = proxy.exchange(get("/"));
     assert_eq!((answer.status, answer.text(), answer.header("x-envoy-attempt-count")), (504, "stream timeout", ""));
 }
+
+/// `retry_policy` of a cluster was refused.
+#[test]
+fn a_cluster_has_the_last_word_about_retries() {
+    let origin = origin(&[BAD, BAD, OK, BAD, "-", OK]);
+    let back_off = json!({"base_interval": "0.001s", "max_interval": "0.002s"});
+    let own = json!({"retry_on": "5xx", "num_retries": 2, "retry_back_off": back_off});
+    let of_route = json!({"retry_on": "connect-failure", "per_try_timeout": "0.3s"});
+    let routes = json!([
+        {"match": {"path": "/own"}, "route": {"cluster": "origin", "retry_policy": of_route}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let host = json!({"name": "all", "domains": ["*"], "include_attempt_count_in_response": true, "routes": routes});
+    let options = config::upstream_http_options(json!({"retry_policy": own}));
+    let config = Config::new().http(json!({"route_config": {"virtual_hosts": [host]}})).cluster_with(
+        "origin",
+        &[origin.address],
+        options,
+    );
+    let proxy = Proxy::start(&config);
+    let answer = proxy.exchange(get("/"));
+    assert_eq!((answer.status, answer.header("x-envoy-attempt-count")), (200, "3"));
+    // What the cluster leaves out about the time of a try, the route says.
+    let answer = proxy.exchange(get("/own"));
+    assert_eq!((answer.status, answer.header("x-envoy-attempt-count")), (200, "3"));
+    assert_eq!(stat(&proxy, "upstream_rq_retry"), 4);
+    assert_eq!(stat(&proxy, "upstream_rq_per_try_timeout"), 1);
+}

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::{
     Address, AnswerMatch, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, LABELS,
-    LabelledTransport, Metadata, MetadataKey, MetadataMatch, NameForm, NumberedOption, Origin, OutlierDetection,
-    TcpKeepalive, TlvChoice, UpstreamTls, Value,
+    LabelledTransport, Metadata, MetadataKey, MetadataMatch, Mirror, NameForm, NumberedOption, Origin,
+    OutlierDetection, RetryPolicy, TcpKeepalive, TlvChoice, UpstreamTls, Value,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -361,6 +361,10 @@ pub struct UpstreamOptions {
     pub bridge: Option<Box<FilterSlot>>,
     /// Which answers count as bad where hosts are left out for that; `None` is those with a status of 5xx.
     pub errors: Option<Box<AnswerMatch>>,
+    /// How requests are tried again, in place of what their routes say.
+    pub retry: Option<Box<RetryPolicy>>,
+    /// Copies of requests, in place of those of their routes; none leaves them the word.
+    pub mirrors: Vec<Mirror>,
 }
 
 /// A local address to connect from.

@@ -142,7 +142,10 @@ impl Cluster {
             tells_apart: apart::has_some(&plan.model.discovery),
             apart: Apart::default(),
             is_measured: plan.model.measures.is_of_tries(),
-            looks_at_tries: plan.model.measures.is_of_tries() || plan.model.upstream.max_stream_duration.is_some(),
+            looks_at_tries: plan.model.measures.is_of_tries()
+                || plan.model.upstream.max_stream_duration.is_some()
+                || plan.retry.is_some()
+                || !plan.model.upstream.mirrors.is_empty(),
             alternatives: RefCell::default(),
             budget_stats: OnceCell::new(),
             size_stats: OnceCell::new(),

@@ -71,6 +71,8 @@ mod tests {
                 socket_options: Vec::new(),
                 auto_host_sni: false,
                 address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
+                retry: None,
+                mirrors: Vec::new(),
                 filters: None,
                 bridge: None,
                 errors: None,

@@ -46,6 +46,8 @@ const MAX_LISTED: usize = 32;
 
 pub(crate) struct Attempts {
     pub(super) plan: Option<Arc<AttemptsPlan>>,
+    /// Where the retry policy stands: that, or the cluster's.
+    retries: Option<Arc<AttemptsPlan>>,
     on: RetryOn,
     remaining: u64,
     /// Of the request's own fields, beside those of the policy.
@@ -167,24 +169,38 @@ pub(super) fn is_well_formed(name: &str, value: &[u8]) -> bool {
 impl Attempts {
     /// `limit` is how many bytes of the body may be kept.
     pub(crate) fn new(plan: Option<Arc<AttemptsPlan>>, request: &RequestHead, limit: u64) -> Attempts {
+        Attempts::for_cluster(plan, None, request, limit)
+    }
+
+    /// `own` is what the cluster says about retries. Limits of a try that it leaves out are the route's.
+    pub(super) fn for_cluster(
+        plan: Option<Arc<AttemptsPlan>>,
+        own: Option<Arc<AttemptsPlan>>,
+        request: &RequestHead,
+        limit: u64,
+    ) -> Attempts {
         let fields = &request.fields;
-        let policy = plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
+        let of_route = plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
+        let retries = own.or_else(|| plan.clone());
+        let policy = retries.as_ref().and_then(|plan| plan.model.retry.as_ref());
+        let limit_of_try =
+            |limit: fn(&RetryPolicy) -> Option<Duration>| policy.and_then(limit).or(of_route.and_then(limit));
         let mut on = policy.map(|policy| policy.on).unwrap_or_default();
         for id in [HeaderId::XEnvoyRetryOn, HeaderId::XEnvoyRetryGrpcOn] {
             on.insert(RetryOn::parse(text(fields, id).unwrap_or_default()).0);
         }
-        let barred = plan.as_ref().is_some_and(|plan| {
+        let barred = retries.as_ref().is_some_and(|plan| {
             !plan.request_headers.is_empty() && !plan.request_headers.iter().any(|test| test.holds(request))
         });
         if barred {
             on = RetryOn::default();
         }
-        let retries = u64::from(policy.map_or(1, |policy| policy.retries));
+        let most = u64::from(policy.map_or(1, |policy| policy.retries));
         let per_try = number(fields, HeaderId::XEnvoyUpstreamRqPerTryTimeoutMs).map(Duration::from_millis);
         let timeout = number(fields, HeaderId::XEnvoyUpstreamRqTimeoutMs);
         Attempts {
             on,
-            remaining: number(fields, HeaderId::XEnvoyMaxRetries).unwrap_or(retries),
+            remaining: number(fields, HeaderId::XEnvoyMaxRetries).unwrap_or(most),
             status_codes: listed(fields, HeaderId::XEnvoyRetriableStatusCodes)
                 .filter_map(|code| code.parse().ok())
                 .collect(),
@@ -194,8 +210,8 @@ impl Attempts {
             permit: None,
             back_off: policy.map(|policy| policy.back_off).unwrap_or_default(),
             rate_limit: None,
-            per_try: per_try.or(policy.and_then(|policy| policy.per_try_timeout)).filter(|limit| !limit.is_zero()),
-            per_try_idle: policy.and_then(|policy| policy.per_try_idle_timeout),
+            per_try: per_try.or(limit_of_try(|policy| policy.per_try_timeout)).filter(|limit| !limit.is_zero()),
+            per_try_idle: limit_of_try(|policy| policy.per_try_idle_timeout),
             timeout: timeout.map(|millis| Some(Duration::from_millis(millis)).filter(|limit| !limit.is_zero())),
             max_duration: number(fields, HeaderId::XEnvoyUpstreamStreamDurationMs).map(Duration::from_millis),
             max_duration_of_cluster: None,
@@ -215,6 +231,7 @@ impl Attempts {
             kept: Vec::new(),
             limit,
             plan,
+            retries,
             may_redirect: false,
             mirrors: Vec::new(),
             upside: None,
@@ -275,12 +292,12 @@ impl Attempts {
             return self.on.has(RetryOn::RATE_LIMITED);
         }
         let status = response.status();
-        let policy = self.plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
+        let policy = self.policy();
         let listed = || {
             self.status_codes.contains(&status) || policy.is_some_and(|policy| policy.status_codes.contains(&status))
         };
         let marked = || {
-            let tests = self.plan.as_ref().map_or(&[][..], |plan| &plan.response_headers);
+            let tests = self.retries.as_ref().map_or(&[][..], |plan| &plan.response_headers);
             tests.iter().any(|test| test.holds_for_answer(response))
                 || self.header_names.iter().any(|name| response.fields.get_name(name).is_some())
         };
@@ -343,8 +360,7 @@ impl Attempts {
 
     /// Looks in an answer for when to come again.
     pub(super) fn heed(&mut self, response: &ResponseHead, now: SystemTime) {
-        let policy = self.plan.as_ref().and_then(|plan| plan.model.retry.as_ref());
-        let Some(limits) = policy.and_then(|policy| policy.rate_limited.as_ref()) else { return };
+        let Some(limits) = self.policy().and_then(|policy| policy.rate_limited.as_ref()) else { return };
         self.rate_limit = rate_limit(limits, &response.fields, now);
     }
 
@@ -383,7 +399,7 @@ impl Attempts {
     }
 
     fn policy(&self) -> Option<&RetryPolicy> {
-        self.plan.as_ref()?.model.retry.as_ref()
+        self.retries.as_ref()?.model.retry.as_ref()
     }
 
     pub(super) fn avoids(&self, host: &Rc<Host>) -> bool {

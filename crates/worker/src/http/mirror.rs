@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider_http::{BodyFraming, HeaderId, RequestHead, split_port};
-use postrider_model::{Forward, Mirror, MirrorTarget};
+use postrider_model::{Mirror, MirrorTarget};
 
 use super::exchange::Exchange;
 use super::{Connection, edits};
@@ -22,13 +22,13 @@ impl Exchange {
     pub(super) fn start_mirrors(
         &self,
         connection: &Connection,
-        forward: &Forward,
+        mirrors: &[Mirror],
         timeout: Option<Duration>,
     ) -> Vec<Feeder> {
         if self.asks_for_tunnel() {
             return Vec::new();
         }
-        forward.mirrors.iter().filter_map(|mirror| self.start_mirror(connection, timeout, mirror)).collect()
+        mirrors.iter().filter_map(|mirror| self.start_mirror(connection, timeout, mirror)).collect()
     }
 
     fn start_mirror(&self, connection: &Connection, timeout: Option<Duration>, mirror: &Mirror) -> Option<Feeder> {

@@ -43,7 +43,8 @@ impl Exchange {
         let said = plan.attempts.clone();
         let limit = said.as_ref().and_then(|said| said.model.body_limit);
         let limit = limit.unwrap_or(connection.chain.buffer_limit as u64);
-        let mut attempts = Box::new(Attempts::new(said, &self.request, limit));
+        let own = self.cluster.as_ref().and_then(|cluster| cluster.plan.retry.clone());
+        let mut attempts = Box::new(Attempts::for_cluster(said, own, &self.request, limit));
         if let Some(cluster) = &self.cluster {
             attempts.meet(cluster, &connection.worker);
         }
@@ -52,10 +53,13 @@ impl Exchange {
         }
         attempts.settle_timeouts(attempts.timeout.unwrap_or(forward.timeout));
         attempts.may_redirect = forward.redirects.is_some() && !self.facts.upgrade;
-        if !forward.mirrors.is_empty() {
+        let cluster = self.cluster.clone();
+        let own = cluster.as_ref().map_or(&[][..], |cluster| &cluster.plan.model.upstream.mirrors);
+        let mirrors = if own.is_empty() { &forward.mirrors } else { own };
+        if !mirrors.is_empty() {
             self.tell_mirrors(&attempts, http);
             let timeout = attempts.timeout.unwrap_or(forward.timeout).filter(|timeout| !timeout.is_zero());
-            attempts.mirrors = self.start_mirrors(connection, forward, timeout);
+            attempts.mirrors = self.start_mirrors(connection, mirrors, timeout);
         }
         attempts.upside = self.find_upside(connection, http);
         if attempts.upside.is_some() && self.request_pass.open {

@@ -13,6 +13,7 @@ use postrider_upstream::{Breakers, Endpoints, OpenConnections, dns};
 use super::errors::{FILTER, PlanError, TlsOrigins, report};
 use super::files::{are_current, read, remember};
 use super::filters;
+use super::routes::AttemptsPlan;
 
 pub struct ClusterPlan {
     /// As it was when the cluster began. What [continues](Cluster::continues) it is taken over by what runs.
@@ -37,6 +38,8 @@ pub struct ClusterPlan {
     pub filters: Option<Vec<Arc<dyn Factory>>>,
     /// Speaks to hosts in place of HTTP.
     pub bridge: Option<Arc<dyn BridgeFactory>>,
+    /// How requests are tried again, in place of what their routes say.
+    pub retry: Option<Arc<AttemptsPlan>>,
     /// What certificates and filters were read from.
     pub files: Vec<WatchedFile>,
 }
@@ -136,6 +139,7 @@ impl ClusterPlan {
         let check_services: Vec<Option<HeaderTest>> = (model.health.checks.iter().map(service))
             .map(|service| service.map(|service| HeaderTest::compile(&service, &judges)))
             .collect();
+        let retry = model.upstream.retry.as_deref().map(|policy| AttemptsPlan::of_cluster(policy, registry));
         remember(&mut files, &beside.finish().files);
         Ok(ClusterPlan {
             model: model.clone(),
@@ -153,6 +157,7 @@ impl ClusterPlan {
             traffic: AtomicBool::new(false),
             filters,
             bridge,
+            retry,
             files,
         })
     }

@@ -92,6 +92,11 @@ impl AttemptsPlan {
         Arc::new(AttemptsPlan { model, request_headers: Box::default(), response_headers: Box::default() })
     }
 
+    /// What a cluster says about all requests that go there.
+    pub(super) fn of_cluster(policy: &RetryPolicy, registry: &Registry) -> Arc<AttemptsPlan> {
+        AttemptsPlan::compile(&Arc::new(Attempts { retry: Some(policy.clone()), ..Attempts::default() }), registry)
+    }
+
     fn compile(model: &Arc<Attempts>, registry: &Registry) -> Arc<AttemptsPlan> {
         // A judge whose configuration is wrong was refused with the document.
         let judges = |kind: &str, config: &_| registry.find_judge(kind)?(config).ok();

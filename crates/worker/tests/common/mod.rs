@@ -269,6 +269,8 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             socket_options: Vec::new(),
             auto_host_sni: false,
             address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
+            retry: None,
+            mirrors: Vec::new(),
             filters: None,
             bridge: None,
             errors: None,

@@ -20,10 +20,15 @@ const SAFE_SCHEMES: &str = "envoy.extensions.internal_redirect.safe_cross_scheme
 
 /// The field `request_mirror_policies` of a table, a virtual host or a route.
 pub(super) fn mirrors(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Vec<Mirror> {
-    at.list("request_mirror_policies").iter().filter_map(|policy| mirror(cx, policy, rules)).collect()
+    at.list("request_mirror_policies").iter().filter_map(|policy| mirror(cx, policy, Some(rules))).collect()
 }
 
-fn mirror(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Option<Mirror> {
+/// The same of a cluster, which may name one that is not there yet.
+pub(super) fn of_cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Vec<Mirror> {
+    at.list("request_mirror_policies").iter().filter_map(|policy| mirror(cx, policy, None)).collect()
+}
+
+fn mirror(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: Option<&TableRules<'_>>) -> Option<Mirror> {
     at.ignore("trace_sampled", "a copy carries the trace of its request as that carries it");
     let fraction = at.message("runtime_fraction").and_then(|fraction| {
         fraction.str("runtime_key");
@@ -41,7 +46,9 @@ fn mirror(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>) -> Opt
     };
     match (cluster.is_empty(), header.is_empty()) {
         (false, true) => {
-            forward::uses(cx, at, "cluster", cluster, rules);
+            if let Some(rules) = rules {
+                forward::uses(cx, at, "cluster", cluster, rules);
+            }
             Some(mirror)
         }
         (true, false) => Some(Mirror { target: MirrorTarget::Header(matchers::lookup_name(header)), ..mirror }),

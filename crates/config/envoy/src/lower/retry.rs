@@ -50,6 +50,11 @@ pub(super) fn policy(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RetryPoli
     if at.has("retry_policy_typed_config") {
         cx.refuse(at, "retry_policy_typed_config", "retry policies as extensions");
     }
+    of_cluster(cx, at)
+}
+
+/// The same of a cluster, which has no extensions in its place.
+pub(super) fn of_cluster(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<RetryPolicy> {
     let at = at.message("retry_policy")?;
     if at.has("retry_options_predicates") {
         cx.refuse(&at, "retry_options_predicates", "plugins that change the options of a retry");

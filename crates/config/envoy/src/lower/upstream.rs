@@ -8,7 +8,7 @@ use postrider_model::{
 use super::address;
 use super::context::{Lowering, timeout};
 use super::http::{CONNECTION_IDLE_TIMEOUT, MAX_HEAD_KIB, MAX_HEADERS};
-use super::{bind, filters, http2, names, outlier, upstream_filters};
+use super::{bind, filters, http2, mirrors, names, outlier, retry, upstream_filters};
 use crate::reader::Reader;
 
 /// Go code in place of HTTP.
@@ -60,6 +60,8 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         filters: None,
         bridge: None,
         errors: None,
+        retry: None,
+        mirrors: Vec::new(),
     };
     if let Some(common) = at.message(COMMON) {
         self::common(&common, &mut options);
@@ -195,6 +197,11 @@ fn explicit<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>, options: &mut UpstreamOp
     }
     options.filters = upstream_filters::of_cluster(cx, at);
     options.errors = at.message("outlier_detection").and_then(|own| outlier::errors(cx, &own)).map(Box::new);
+    options.retry = retry::of_cluster(cx, at).map(Box::new);
+    if let Some(policy) = at.message("retry_policy").filter(|policy| policy.bool("refresh_cluster_on_retry")) {
+        cx.no_effect(&policy, "refresh_cluster_on_retry", "a request of this cluster is tried again there");
+    }
+    options.mirrors = mirrors::of_cluster(cx, at);
     protocol(cx, at, options);
     at.has("upstream_http_protocol_options").then(|| request_names(cx, at))
 }
