@@ -269,3 +269,64 @@ fn streams_that_were_given_up_leave_room_for_others() {
     assert_eq!(client.get("/").status, 200);
     assert_eq!(origin.connections(), 1);
 }
+
+/// Speaks HTTP/2 until the head of a request came, and then says `answer` as it is.
+fn raw_origin(answer: &'static [u8]) -> Origin {
+    Origin::start(move |connection| {
+        const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
+        if connection.read_exact(24).is_none() || !connection.write(SETTINGS) {
+            return;
+        }
+        while let Some(head) = connection.read_exact(9) {
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let _ = connection.read_exact(length as usize);
+            if head[3] == 1 {
+                connection.write(answer);
+            }
+        }
+    })
+}
+
+/// All of them were a connection that ended, but for the first: that was a reset.
+#[test]
+fn what_upstreams_do_to_a_stream_is_told_by_its_name() {
+    let cases: [(&[u8], &str); 5] = [
+        // RST_STREAM with PROTOCOL_ERROR.
+        (b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x01", "502 UPE upstream_reset_before_response_started{protocol_error}\n"),
+        // GOAWAY: the last stream that was looked at is none.
+        (
+            b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            "503 UR upstream_reset_before_response_started{remote_refused_stream_reset}\n",
+        ),
+        // A frame of the stream 0 that belongs to a stream.
+        (b"\0\0\x01\x01\x04\0\0\0\0\x88", "502 UPE upstream_reset_before_response_started{protocol_error}\n"),
+        // The head of an answer, and RST_STREAM with INTERNAL_ERROR.
+        (
+            b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x04\x03\0\0\0\0\x01\0\0\0\x02",
+            "200 UR upstream_reset_after_response_started{remote_reset}\n",
+        ),
+        // The same with PROTOCOL_ERROR.
+        (
+            b"\0\0\x01\x01\x04\0\0\0\x01\x88\0\0\x04\x03\0\0\0\0\x01\0\0\0\x01",
+            "200 UPE upstream_reset_after_response_started{protocol_error}\n",
+        ),
+    ];
+    for (answer, expected) in cases {
+        let folder = TempDir::new();
+        let log = folder.path().join("access.log");
+        let line = "%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS%\n";
+        let format = json!({"log_format": {"text_format_source": {"inline_string": line}}});
+        let origin = raw_origin(answer);
+        let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+        let config = Config::routes(routes)
+            .cluster_with("origin", &[origin.address], http2())
+            .overlay_filter("http", json!({"access_log": [file_access_log(&log, format)]}));
+        let proxy = Proxy::start(&config);
+        let mut client = proxy.client();
+        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+        let _ = client.response("GET");
+        let said = || std::fs::read_to_string(&log).unwrap_or_default();
+        wait_until("it is logged", || said().ends_with('\n'));
+        assert_eq!(said(), expected);
+    }
+}

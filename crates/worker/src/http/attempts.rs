@@ -118,16 +118,28 @@ pub(crate) enum Reset {
 impl Reset {
     /// What an I/O error of an upstream means.
     pub(crate) fn of(io: &Io, error: Option<&std::io::Error>) -> Reset {
-        let is_stream = matches!(io, Io::Http2(_));
-        let reason = error.filter(|_| is_stream).and_then(|error| error.get_ref()?.downcast_ref::<h2::Error>());
-        match reason {
+        match of_stream(io, error) {
             Some(error) if error.is_reset() && error.is_remote() => match error.reason() {
                 Some(h2::Reason::REFUSED_STREAM) => Reset::RefusedStream,
+                Some(h2::Reason::PROTOCOL_ERROR) => Reset::ProtocolError,
                 _ => Reset::Stream,
             },
+            // The upstream did not look at it (RFC 9113 section 6.8).
+            Some(error) if error.is_go_away() && error.is_remote() => Reset::RefusedStream,
+            Some(error) if error.is_library() => Reset::ProtocolError,
             _ => Reset::ConnectionTermination,
         }
     }
+
+    /// The connection ended, or takes no more requests: another one may take this.
+    pub(super) fn is_of_connection(io: &Io, error: Option<&std::io::Error>) -> bool {
+        of_stream(io, error).is_none_or(|error| !error.is_reset())
+    }
+}
+
+/// What a stream of HTTP/2 ended with.
+fn of_stream<'e>(io: &Io, error: Option<&'e std::io::Error>) -> Option<&'e h2::Error> {
+    error.filter(|_| matches!(io, Io::Http2(_))).and_then(|error| error.get_ref()?.downcast_ref())
 }
 
 /// Whether there is another try.

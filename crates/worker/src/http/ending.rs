@@ -47,26 +47,7 @@ impl Exchange {
             upstream.peer_ended();
         }
         if self.answered || self.response_pass.open {
-            if let (Reset::Stream, Some(upstream)) = (self.reset_of(error), &self.upstream) {
-                upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET);
-            }
-            self.report_failure();
-            self.record_flags(Flags::UPSTREAM_CONNECTION_TERMINATION);
-        }
-        if self.answered {
-            self.fail(
-                Flags::UPSTREAM_CONNECTION_TERMINATION,
-                "upstream_reset_after_response_started{connection_termination}",
-            );
-            return End::Broken;
-        }
-        if self.response_pass.open {
-            // The head is still with the filters: the client can be told.
-            self.fail(
-                Flags::UPSTREAM_CONNECTION_TERMINATION,
-                "upstream_reset_after_response_started{connection_termination}",
-            );
-            return self.upstream_reset(503, "connection termination");
+            return self.answer_broke(self.reset_of(error));
         }
         let Some(upstream) = &self.upstream else { return End::Gone };
         let reset = self.reset_of(error);
@@ -74,7 +55,7 @@ impl Exchange {
         // connection that its owner closed meanwhile is the common case. A stream that is reset while its connection
         // stays is another matter: the upstream had the request, and says what it thinks of it.
         let fresh_body = self.request_framing == postrider_http::BodyFraming::None;
-        if reset == Reset::ConnectionTermination
+        if Reset::is_of_connection(&upstream.io, error)
             && upstream.is_reused()
             && self.pooling != Pooling::Fresh
             && fresh_body
@@ -89,12 +70,19 @@ impl Exchange {
             (Reset::ConnectionTermination, Io::Http2(_)) => {
                 upstream.stats().inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
             }
+            (Reset::ProtocolError, Io::Http2(_)) if Reset::is_of_connection(&upstream.io, error) => {
+                upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+            }
             _ => {}
         }
         if self.again_after_reset(reset, &worker) {
             return End::Again;
         }
         let (flag, reason, details) = match reset {
+            Reset::ProtocolError => {
+                self.fail(Flags::UPSTREAM_PROTOCOL_ERROR, "upstream_reset_before_response_started{protocol_error}");
+                return self.upstream_reset(502, "protocol error");
+            }
             Reset::Stream => {
                 (Flags::UPSTREAM_REMOTE_RESET, "remote reset", "upstream_reset_before_response_started{remote_reset}")
             }
@@ -111,6 +99,41 @@ impl Exchange {
         };
         self.fail(flag, details);
         self.upstream_reset(503, reason)
+    }
+
+    /// The upstream did so after the head of its answer came.
+    fn answer_broke(&mut self, reset: Reset) -> End {
+        if let (Reset::Stream, Some(upstream)) = (reset, &self.upstream) {
+            upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET);
+        }
+        self.report_failure();
+        let (flag, status, reason, details) = match reset {
+            Reset::Stream | Reset::RefusedStream => (
+                Flags::UPSTREAM_REMOTE_RESET,
+                503,
+                "remote reset",
+                "upstream_reset_after_response_started{remote_reset}",
+            ),
+            Reset::ProtocolError => (
+                Flags::UPSTREAM_PROTOCOL_ERROR,
+                502,
+                "protocol error",
+                "upstream_reset_after_response_started{protocol_error}",
+            ),
+            Reset::ConnectFailure | Reset::ConnectionTermination | Reset::Timeout => (
+                Flags::UPSTREAM_CONNECTION_TERMINATION,
+                503,
+                "connection termination",
+                "upstream_reset_after_response_started{connection_termination}",
+            ),
+        };
+        self.record_flags(flag);
+        self.fail(flag, details);
+        if self.answered {
+            return End::Broken;
+        }
+        // The head is still with the filters: the client can be told.
+        self.upstream_reset(status, reason)
     }
 
     /// The upstream closed its side before the head of an answer was complete: half a head is a malformed answer.
