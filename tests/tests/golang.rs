@@ -257,6 +257,28 @@ fn requests_are_answered_in_every_phase() {
 }
 
 #[test]
+fn a_request_without_a_body_does_not_pass_by_what_decides_on_bodies() {
+    if envoy() {
+        return;
+    }
+    // Said at once instead of by a goroutine, the SDK takes it for a mistake and panics.
+    for (sdk, status) in SDKS.into_iter().zip(["stop_and_buffer", "stop_and_buffer_watermark"].into_iter().cycle()) {
+        for phases in [json!(["decode_headers"]), json!(["decode_headers", "decode_data"])] {
+            let answered = |operations: Value| {
+                let status = json!({"decode_headers": status});
+                let fields =
+                    json!({"status": status, "waits_at_end": true, "async": phases, "decode_data": operations});
+                let site = script(sdk, &fields);
+                let answer = ask(&site.proxy, "GET", "test", "/up", "");
+                (answer.status, site.origin.requests().len())
+            };
+            assert_eq!(answered(json!([{"op": "reply", "code": 418, "body": "no"}])), (418, 0), "{sdk} {phases}");
+            assert_eq!(answered(json!([])), (200, 1), "{sdk} {phases}");
+        }
+    }
+}
+
+#[test]
 fn a_panic_is_answered_with_500_and_the_next_request_is_served() {
     for phase in ["decode_headers", "decode_data", "decode_trailers", "encode_headers"] {
         everywhere(&json!({phase: [{"op": "panic", "value": "told to"}]}), |which, site| {

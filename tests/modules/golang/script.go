@@ -89,7 +89,8 @@ func (s *script) phase(name string, at place, end bool) api.StatusType {
 	if status == api.StopAndBuffer && !end && at.buffer != nil {
 		return status
 	}
-	if end {
+	// Where nothing follows a head, only who says so waits for it.
+	if waits, _ := s.config.fields["waits_at_end"].(bool); end && !(waits && strings.HasSuffix(name, "_headers")) {
 		status = api.Continue
 	}
 	if !s.isAsync(name) {

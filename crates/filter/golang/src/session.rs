@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::{Action, Body, Closing, Ended, Stream};
 use postrider_http::{HeaderId, Method};
+use postrider_telemetry::error;
 
 use self::enter::Call;
 use crate::abi::{DESTROYED_EARLY, DESTROYED_NORMALLY, LOG_AT_END, Phase, Verdict};
@@ -164,6 +165,9 @@ impl Session {
                         None => break,
                     }
                 }
+                decided if self.request().phase(side) == Phase::ProcessingData => {
+                    return self.no_body_decided(side, stream, decided);
+                }
                 decided => return self.head_decided(side, stream, decided),
             };
         }
@@ -177,6 +181,10 @@ impl Session {
         // Said more than once, it is not for what comes next.
         way.continued.clear();
         let phase = match verdict {
+            // Code that decides on the body is not to be passed by where there is none.
+            Verdict::StopAndBuffer | Verdict::StopAndBufferWatermark if way.ended => {
+                return self.show_no_body(side, stream);
+            }
             Verdict::StopAndBuffer if !way.bodiless => Phase::WaitingAllData,
             Verdict::StopAndBufferWatermark if !way.bodiless => Phase::WaitingData,
             _ => return self.head_goes(side, stream),
@@ -185,6 +193,34 @@ impl Session {
         way.taken = true;
         self.request().set_phase(side, phase);
         Action::Take
+    }
+
+    /// Shows Go code the end of a body that is not there, with the head still in its hands.
+    fn show_no_body(&mut self, side: Side, stream: &mut Stream<'_>) -> Action {
+        self.request().set_phase(side, Phase::ProcessingData);
+        let buffer = self.request().lock().course(side).push(Vec::new());
+        let verdict = self.enter(side, stream, Call::Data { end: true, buffer, len: 0 });
+        self.drain(side, stream);
+        self.after_head(side, stream, verdict)
+    }
+
+    fn no_body_decided(&mut self, side: Side, stream: &mut Stream<'_>, verdict: Verdict) -> Action {
+        self.take_down(side);
+        self.way(side).continued.clear();
+        if verdict != Verdict::Continue {
+            self.wants_more();
+            self.request().set_phase(side, Phase::WaitingAllData);
+            self.wait(side, stream);
+            return Action::Pause;
+        }
+        let shown = std::mem::take(&mut self.request().lock().course(side).buffers);
+        let way = self.way(side);
+        shown.iter().for_each(|buffer| way.added.extend_from_slice(&buffer.bytes));
+        self.head_goes(side, stream)
+    }
+
+    fn wants_more(&self) {
+        error!(Filter, "{}: a Go filter wants more of a body that has ended", self.plugin.recipe.facts.name);
     }
 
     fn head_goes(&mut self, side: Side, stream: &mut Stream<'_>) -> Action {

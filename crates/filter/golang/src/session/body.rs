@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use postrider_filter_api::{Action, Flow, LocalReply, Stream};
-use postrider_telemetry::error;
 
 use super::enter::Call;
 use super::{Session, held};
@@ -170,7 +169,7 @@ impl Session {
             Verdict::Running | Verdict::Replied | Verdict::Unknown(_) => return,
         };
         if told_end && phase != Phase::Done {
-            error!(Filter, "{}: a Go filter wants more of a body that has ended", self.plugin.recipe.facts.name);
+            self.wants_more();
         }
         let way = self.way(side);
         let trailers = way.trailers_came && way.pending.is_empty() && phase != Phase::Done;
