@@ -57,6 +57,49 @@ fn counters_of_filters_were_not_there_before_the_first_request() {
     wait_until("they are there", || stats().contains("http.ingress_http.rbac.denied: 0\n"));
 }
 
+/// What a filter was told by one choice has to hold for the request.
+#[test]
+fn a_request_went_to_another_share_than_its_filters_were_configured_for() {
+    let lua = |name: &str, script: &str| {
+        let source = json!({"default_source_code": {"inline_string": script}});
+        let mut lua = extension("envoy.filters.http.lua", "filters.http.lua.v3.Lua", source);
+        lua["name"] = name.into();
+        lua
+    };
+    let tells =
+        lua("tells", "function envoy_on_request(h) h:headers():add('x-share', h:filterContext():get('share')) end");
+    let clears = lua("clears", "function envoy_on_request(h) h:headers():add('x-other', '1') end");
+    let of = |share: &str| {
+        let kind = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.LuaPerRoute";
+        json!({"tells": {"@type": kind, "filter_context": {"share": share}}})
+    };
+    let shares = ["a", "b"].map(|share| json!({"name": share, "weight": 50, "typed_per_filter_config": of(share)}));
+    let half = json!({"default_value": {"numerator": 50}, "runtime_key": "none"});
+    let route = |path: &str, more: Value, share: &str| {
+        let mut taken = json!({"prefix": path});
+        taken.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"match": taken, "route": {"cluster": share}, "typed_per_filter_config": of(share)})
+    };
+    let origins = ["a", "b"].map(Origin::echo);
+    let config = Config::routes(json!([
+        {"match": {"prefix": "/weighted"}, "route": {"weighted_clusters": {"clusters": shares}}},
+        route("/", json!({"runtime_fraction": half}), "a"),
+        route("/", json!({}), "b"),
+    ]))
+    .overlay_filter("http", json!({"http_filters": [tells, clears, router()]}))
+    .cluster("a", &[origins[0].address])
+    .cluster("b", &[origins[1].address]);
+    let proxy = Proxy::start(&config);
+    for path in ["/weighted", "/fraction"] {
+        (0..40).for_each(|_| assert_eq!(ask(&proxy, path, "").status, 200));
+    }
+    for (origin, share) in origins.iter().zip(["a", "b"]) {
+        let seen = origin.requests();
+        assert!(seen.len() > 10, "{share} got {}", seen.len());
+        seen.iter().for_each(|request| assert_eq!(request.header("x-share"), share, "{}", request.target));
+    }
+}
+
 /// Security headers count where something is wrong, too.
 #[test]
 fn answers_to_requests_that_were_refused_pass_the_filters() {

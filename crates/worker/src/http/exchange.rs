@@ -55,6 +55,8 @@ pub(crate) struct Exchange {
     pub(super) weighted: Option<usize>,
     /// The number that they were drawn by.
     pub(super) ticket: u64,
+    /// For a share of the requests, and among weighted clusters: drawn once, however often a stream's route is chosen.
+    pub(super) chances: [Option<u64>; 2],
     pub(super) filters: Option<Rc<Filters>>,
     pub(super) states: Vec<State>,
     /// The ways of both messages through the filters; unused when there are none.
@@ -164,6 +166,7 @@ impl Exchange {
             route: None,
             weighted: None,
             ticket: 0,
+            chances: [None; 2],
             filters: None,
             states: Vec::new(),
             request_pass: Passage::default(),
@@ -543,6 +546,7 @@ impl Exchange {
         self.routes = None;
         self.route = None;
         self.weighted = None;
+        self.chances = [None; 2];
         self.cluster = None;
         self.host = None;
         self.permit = None;

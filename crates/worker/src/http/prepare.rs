@@ -175,7 +175,9 @@ impl Exchange {
     fn choose_route(&mut self, routes: &Routes, connection: &Connection, http: &Http) -> u32 {
         let worker = &connection.worker;
         let begun = http.notes_lookups.get().then(|| worker.clock.exact());
-        let found = routes.plan.table.find_in(&self.request, &OfStream(&self.info), || worker.random.next());
+        let [share, _] = &mut self.chances;
+        let random = || *share.get_or_insert_with(|| worker.random.next());
+        let found = routes.plan.table.find_in(&self.request, &OfStream(&self.info), random);
         self.info.route_lookups += 1;
         self.route = found.as_ref().map(|found| found.route);
         if let Some(begun) = begun {
@@ -198,7 +200,8 @@ impl Exchange {
                             Lot::Header(name) => ticket(&self.request, name),
                             Lot::Hash => self.hash_alone(&forward.hash_policies),
                         };
-                        self.ticket = ticket.unwrap_or_else(|| worker.random.next());
+                        let [_, lot] = &mut self.chances;
+                        self.ticket = ticket.unwrap_or_else(|| *lot.get_or_insert_with(|| worker.random.next()));
                         self.weighted = draw(clusters, self.ticket);
                         let own = self.weighted.and_then(|index| plan.weighted_filters.get(index));
                         chain = own.copied().unwrap_or(chain);
