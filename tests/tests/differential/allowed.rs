@@ -300,7 +300,7 @@ pub static ALL: &[Allowed] = &[
         &["answer field content-length", "answer field transfer-encoding"],
     ),
     allowed(
-        "native modules on the upstream side: what they note in the hook or event that answers",
+        "native modules: what they note in the hook or event that answers, but for hooks for requests of the client",
         &["native-upstream-replies"],
         &["respond"],
         &["trace"],
