@@ -565,6 +565,10 @@ impl Entry<'_, '_> {
         self.script.abandon();
         // Envoy's dialect asks the response's function even so.
         self.script.failed = self.plugin.program.dialect == Dialect::Rider;
+        if self.script.unsendable && self.plugin.program.dialect == Dialect::Envoy {
+            // What a client brought may have led here: it must not pass by what stands behind in the script. Envoy answers so.
+            return self.give_up(503);
+        }
         self.by_policy()
     }
 
@@ -613,15 +617,13 @@ impl Entry<'_, '_> {
     fn by_policy(&mut self) -> Action {
         match self.plugin.facts.policy.on_error {
             OnError::Continue => Action::Done,
-            OnError::Respond(status) => {
-                self.script.failed = true;
-                Action::Respond(Box::new(LocalReply {
-                    status,
-                    details: "plugin_failed".into(),
-                    ..LocalReply::default()
-                }))
-            }
+            OnError::Respond(status) => self.give_up(status),
         }
+    }
+
+    fn give_up(&mut self, status: u16) -> Action {
+        self.script.failed = true;
+        Action::Respond(Box::new(LocalReply { status, details: "plugin_failed".into(), ..LocalReply::default() }))
     }
 
     /// The machine to run in; `None` when the plugin is passed by, or does not load here.

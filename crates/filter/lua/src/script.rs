@@ -22,6 +22,8 @@ pub(crate) struct Script {
     pub(crate) has_response: bool,
     /// The plugin failed on this stream, and its rules say that it is not asked again.
     pub(crate) failed: bool,
+    /// It wanted to send a value that no field can have.
+    pub(crate) unsendable: bool,
     /// The machine keeps something for this stream that it is to forget at the end.
     pub(crate) is_kept: bool,
     /// The request's view, when the route was looked up again since.

@@ -250,6 +250,9 @@ fn edit(map: c_int, edit: Edit, name: &[u8], value: &[u8], turn: &mut Turn<'_, '
         CALL => with_lower_case(name, |name| edit_request(&mut scratch.call.head, edit, name, value)),
         _ => return NOT_HERE,
     };
+    if !done && map == REQUEST && !script.has_response && !postrider_http::is_field_value(value) {
+        script.unsendable = true;
+    }
     if done { OK } else { INVALID }
 }
 

@@ -570,6 +570,21 @@ fn dynamic_metadata_takes_every_type_and_reaches_the_response() {
 }
 
 #[test]
+fn a_line_break_in_a_value_let_a_request_pass_what_stood_behind() {
+    let status = |value: &str| {
+        let script = format!(
+            "function envoy_on_request(h) h:headers():add('x-name', {value}) h:respond({{[':status'] = '401'}}) end"
+        );
+        let mut trial = trial(&script);
+        trial.request(&[]);
+        trial.0.reply.as_ref().map(|reply| reply.status)
+    };
+    assert_eq!(["'a\\r\\nx-inj: 1'", "'a\\0'", "'a'"].map(status), [Some(503), Some(503), Some(401)]);
+    // One that the script itself sees to is none.
+    assert_eq!(status("'b') pcall(h:headers().add, h:headers(), 'x-name', 'a\\n'"), Some(401));
+}
+
+#[test]
 fn lists_with_holes_were_refused_as_metadata() {
     let script = "function envoy_on_request(h)
         local noted = h:streamInfo():dynamicMetadata()
