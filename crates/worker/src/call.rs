@@ -28,13 +28,12 @@ use postrider_upstream::Permit;
 
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::http::Reset;
-use crate::io::Io;
 use crate::party::{Caller, Party};
 use crate::worker::Worker;
 use attempt::{Attempt, Broken};
 pub(crate) use copy::{Copied, CopyRecord};
 pub(crate) use feed::{Feed, Feeder};
-use traced::CallSpan;
+use traced::{CallSpan, Kind};
 use underway::Underway;
 
 /// Sends `call` to `cluster`, as often as its policy says.
@@ -87,7 +86,7 @@ pub(crate) fn mirror(
 
 async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call) {
     let Call { mut head, body, timeout, trace, done, .. } = call;
-    let span = trace.and_then(|trace| CallSpan::begin(&trace, &worker, &cluster, &mut head));
+    let span = trace.and_then(|trace| CallSpan::begin(Kind::Http, &trace, &worker, &cluster, &mut head));
     let outcome = ask(&worker, &cluster, &head, Payload::Whole(&body), timeout, span.as_ref()).await;
     if let Some(span) = span {
         span.end(&outcome);
@@ -331,17 +330,5 @@ impl<'a> Way<'a> {
                 None
             }
         }
-    }
-}
-
-/// The service gave a call up. What is counted then is what requests of clients count in the same place.
-fn count_loss(upstream: &Upstream, reset: Reset, begun: bool) {
-    upstream.peer_ended();
-    match (reset, &upstream.io) {
-        (Reset::Stream, _) => upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET),
-        (Reset::ConnectionTermination, Io::Http2(_)) if !begun => {
-            upstream.stats().inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
-        }
-        _ => {}
     }
 }

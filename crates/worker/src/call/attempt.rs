@@ -12,8 +12,8 @@ use postrider_http::{
 use postrider_model::NameForm;
 use postrider_telemetry::stats::sets::cluster as stat;
 
+use super::Payload;
 use super::feed::Fed;
-use super::{Payload, count_loss};
 use crate::cluster::{Cluster, Upstream};
 use crate::http::Reset;
 use crate::io::Io;
@@ -183,12 +183,12 @@ impl<'a> Attempt<'a> {
                     upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
                 }
                 Poll::Ready(ended) => {
+                    upstream.peer_ended();
                     if ended.is_ok() && self.decoder.as_mut().is_some_and(|d| d.end_of_input().is_ok()) {
-                        upstream.peer_ended();
                         return Poll::Ready(Ok(()));
                     }
                     let reset = Reset::of(&upstream.io, ended.as_ref().err());
-                    count_loss(upstream, reset, self.heard);
+                    reset.count(upstream, ended.as_ref().err(), self.heard);
                     return Poll::Ready(Err(Broken { heard: self.heard, ended: true, reset }));
                 }
             }

@@ -21,9 +21,9 @@ use postrider_model::{Priority, RetryPolicy, UpstreamProtocol};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 
+use super::Way;
 use super::frame::{Malformed, Unframer};
-use super::traced::CallSpan;
-use super::{Way, count_loss};
+use super::traced::{CallSpan, Kind};
 use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::http::{Attempts, Reset, Verdict};
 use crate::io::Io;
@@ -81,7 +81,7 @@ struct Tries {
 pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: GrpcCall) -> CallHandle {
     worker.count_call();
     let GrpcCall { mut head, message, timeout, max_answer, trace, retries: policy, done, .. } = call;
-    let span = trace.and_then(|trace| CallSpan::begin_grpc(&trace, &worker, &cluster, &mut head));
+    let span = trace.and_then(|trace| CallSpan::begin(Kind::Grpc, &trace, &worker, &cluster, &mut head));
     let task = tokio::task::spawn_local(async move {
         let pipe = Rc::new(GrpcPipe::new(Box::new(|| {})));
         let ours = GrpcStream::new(pipe.clone(), CallHandle::new(|| {}));
@@ -104,7 +104,7 @@ pub(crate) fn start(worker: Rc<Worker>, cluster: Rc<Cluster>, call: GrpcCall) ->
 pub(crate) fn converse(worker: Rc<Worker>, cluster: Rc<Cluster>, open: GrpcOpen) -> GrpcStream {
     worker.count_call();
     let GrpcOpen { mut head, timeout, max_answer, trace, retries: policy, wake, .. } = open;
-    let span = trace.and_then(|trace| CallSpan::begin_grpc(&trace, &worker, &cluster, &mut head));
+    let span = trace.and_then(|trace| CallSpan::begin(Kind::Grpc, &trace, &worker, &cluster, &mut head));
     let pipe = Rc::new(GrpcPipe::new(wake));
     let theirs = pipe.clone();
     let task = tokio::task::spawn_local(async move {
@@ -395,7 +395,8 @@ impl Exchange<'_> {
                 }
                 Poll::Ready(read) => {
                     let reset = Reset::of(&upstream.io, read.as_ref().err());
-                    count_loss(upstream, reset, self.begun.get());
+                    upstream.peer_ended();
+                    reset.count(upstream, read.as_ref().err(), self.begun.get());
                     let lost = lost("the service gave the call up", reset);
                     // Before its answer begins a service is not to be had; what breaks off then is a fault of its own.
                     let broke = GrpcStatus::new(Code::Internal, "the service gave the call up");

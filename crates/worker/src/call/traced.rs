@@ -23,47 +23,33 @@ pub(super) struct CallSpan {
 }
 
 /// Of what a span tells.
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
     Http,
     Grpc,
 }
 
 impl CallSpan {
-    /// Of a request over HTTP. `None` where only its cluster is told of the trace.
+    /// `None` where only the cluster is told of the trace.
     pub(super) fn begin(
-        trace: &CallTrace,
-        worker: &Rc<Worker>,
-        cluster: &Rc<Cluster>,
-        head: &mut RequestHead,
-    ) -> Option<CallSpan> {
-        let name = format!("async {} egress", cluster.name);
-        CallSpan::of(Kind::Http, name, trace, (worker, cluster), head)
-    }
-
-    /// Of a call of gRPC, named after its method.
-    pub(super) fn begin_grpc(
-        trace: &CallTrace,
-        worker: &Rc<Worker>,
-        cluster: &Rc<Cluster>,
-        head: &mut RequestHead,
-    ) -> Option<CallSpan> {
-        let path = String::from_utf8_lossy(head.path());
-        let name = format!("async {} egress", path.trim_start_matches('/').replace('/', "."));
-        CallSpan::of(Kind::Grpc, name, trace, (worker, cluster), head)
-    }
-
-    fn of(
         kind: Kind,
-        name: String,
         trace: &CallTrace,
-        (worker, cluster): (&Rc<Worker>, &Rc<Cluster>),
+        worker: &Rc<Worker>,
+        cluster: &Rc<Cluster>,
         head: &mut RequestHead,
     ) -> Option<CallSpan> {
         if !trace.has_span {
             propagate(&trace.parent, head);
             return None;
         }
+        let name = match kind {
+            Kind::Http => format!("async {} egress", cluster.name),
+            // After its method.
+            Kind::Grpc => {
+                let path = String::from_utf8_lossy(head.path());
+                format!("async {} egress", path.trim_start_matches('/').replace('/', "."))
+            }
+        };
         let span = trace.parent.child(new_span(&worker.random), name, worker.clock.wall_now());
         if let Some(is_told) = trace.is_told {
             span.is_told.set(is_told);

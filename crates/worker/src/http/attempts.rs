@@ -18,7 +18,7 @@ use postrider_upstream::{Permit, Random};
 use super::attempt_record::AttemptRecord;
 use super::upside::Upside;
 use crate::call::Feeder;
-use crate::cluster::{Cluster, Host};
+use crate::cluster::{Cluster, Host, Upstream};
 use crate::io::Io;
 use crate::plan::AttemptsPlan;
 use crate::worker::Worker;
@@ -129,6 +129,19 @@ impl Reset {
             Some(error) if error.is_library() => Reset::ProtocolError,
             _ => Reset::ConnectionTermination,
         }
+    }
+
+    /// Counts a request that its upstream broke off, `begun` when a part of the answer had come.
+    pub(crate) fn count(self, upstream: &Upstream, error: Option<&std::io::Error>, begun: bool) {
+        let counter = match (self, &upstream.io) {
+            (Reset::Stream, _) => stat::UPSTREAM_RQ_RX_RESET,
+            (Reset::ConnectionTermination, Io::Http2(_)) if !begun => stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT,
+            (Reset::ProtocolError, io @ Io::Http2(_)) if !begun && Reset::is_of_connection(io, error) => {
+                stat::UPSTREAM_CX_PROTOCOL_ERROR
+            }
+            _ => return,
+        };
+        upstream.stats().inc(counter);
     }
 
     /// The connection ended, or takes no more requests: another one may take this.

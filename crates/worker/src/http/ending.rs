@@ -65,16 +65,7 @@ impl Exchange {
         }
         self.report_failure();
         let worker = upstream.worker();
-        match (reset, &upstream.io) {
-            (Reset::Stream, _) => upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET),
-            (Reset::ConnectionTermination, Io::Http2(_)) => {
-                upstream.stats().inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
-            }
-            (Reset::ProtocolError, Io::Http2(_)) if Reset::is_of_connection(&upstream.io, error) => {
-                upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
-            }
-            _ => {}
-        }
+        reset.count(upstream, error, false);
         if self.again_after_reset(reset, &worker) {
             return End::Again;
         }
@@ -103,8 +94,8 @@ impl Exchange {
 
     /// The upstream did so after the head of its answer came.
     fn answer_broke(&mut self, reset: Reset) -> End {
-        if let (Reset::Stream, Some(upstream)) = (reset, &self.upstream) {
-            upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET);
+        if let Some(upstream) = &self.upstream {
+            reset.count(upstream, None, true);
         }
         self.report_failure();
         let (flag, status, reason, details) = match reset {
