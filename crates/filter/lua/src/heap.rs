@@ -188,6 +188,12 @@ pub(crate) struct Lent {
     bytes: usize,
 }
 
+impl Lent {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(heap) = self.heap.upgrade() {

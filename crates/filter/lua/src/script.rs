@@ -6,7 +6,7 @@ use std::rc::Rc;
 use postrider_filter_api::{Answer, CallFailure, CallHandle, LocalReply};
 use postrider_filter_plugin::Era;
 
-use crate::abi::Side;
+use crate::abi::{Held, Side};
 use crate::machine::Machine;
 use crate::view::View;
 use crate::vm::Coroutine;
@@ -26,6 +26,8 @@ pub(crate) struct Script {
     pub(crate) unsendable: bool,
     /// The machine keeps something for this stream that it is to forget at the end.
     pub(crate) is_kept: bool,
+    /// What it had the stream hold in heads and metadata.
+    pub(crate) held: Held,
     /// The request's view, when the route was looked up again since.
     pub(crate) view: Option<Rc<View>>,
     sides: [Half; 2],
@@ -101,6 +103,7 @@ impl Script {
     pub(crate) fn must_be_kept(&self) -> bool {
         self.failed
             || self.is_kept
+            || self.held.is_counted()
             || self.view.is_some()
             || self.sides.iter().any(|half| half.wait != Wait::Nothing || half.headless)
     }

@@ -8,7 +8,7 @@ use postrider_http::{Fields, RequestHead, ResponseHead, Scheme, with_lower_case}
 
 use super::text::{put, take};
 use super::turn::{Turn, with, with_stream};
-use super::{INVALID, LOCKED, NONE, NOT_HERE, OK, Side, Text};
+use super::{INVALID, LIMIT, LOCKED, NONE, NOT_HERE, OK, Side, Text};
 use crate::script::Script;
 
 /// Which fields, as scripts number them.
@@ -224,6 +224,9 @@ pub(super) unsafe extern "C" fn add(
 }
 
 fn edit(map: c_int, edit: Edit, name: &[u8], value: &[u8], turn: &mut Turn<'_, '_>) -> c_int {
+    if !turn.may_hold(name.len() + value.len()) {
+        return LIMIT;
+    }
     let Turn { stream: Some(stream), scratch, script, plugin, .. } = turn else { return NOT_HERE };
     if map == REQUEST && plugin.program.clears_route_cache && !script.has_response {
         stream.info.route_is_stale = true;

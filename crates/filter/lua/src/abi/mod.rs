@@ -15,6 +15,7 @@ mod exported;
 mod facts;
 mod fields;
 mod files;
+mod held;
 mod messages;
 mod metrics;
 mod scan;
@@ -29,6 +30,7 @@ mod values;
 
 pub(crate) use call::CallRequest;
 pub(crate) use choice::Choice;
+pub(crate) use held::Held;
 pub use messages::read_messages_with;
 pub(crate) use table::TABLE;
 pub(crate) use text::Text;

@@ -8,7 +8,7 @@ use postrider_model::Value;
 
 use super::text::{put, take};
 use super::turn::{Turn, with};
-use super::{INVALID, NONE, NOT_HERE, OK, Text};
+use super::{INVALID, LIMIT, NONE, NOT_HERE, OK, Text};
 
 /// Whose values, as scripts number them.
 pub(super) const ROUTE: c_int = 0;
@@ -142,6 +142,11 @@ pub(super) unsafe extern "C" fn set(
     length: usize,
 ) -> c_int {
     with(|turn| {
+        // Of a table each value takes some room of its own, however short its text is.
+        let length_held = if matches!(kind, LIST | MAP) { length.saturating_mul(size_of::<Value>() / 2) } else { length };
+        if !turn.may_hold(namespace_length + key_length + length_held + size_of::<(String, Value)>()) {
+            return LIMIT;
+        }
         let Some(stream) = &mut turn.stream else { return NOT_HERE };
         // SAFETY: as in `get`.
         let (namespace, key, text) =

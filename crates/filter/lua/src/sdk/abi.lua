@@ -96,6 +96,8 @@ return {
 
   -- Codes of `abi/mod.rs`.
   OK = 0, NONE = 1, NOT_HERE = -1, LOCKED = -2, INVALID = -3, NO_CLUSTER = -4, LIMIT = -5,
+  -- What LIMIT means for headers and metadata.
+  TOO_MUCH = "the stream's headers and metadata take more memory than the script's budget allows",
 
   -- Maps of fields (`abi/fields.rs`).
   REQUEST = 0, RESPONSE = 1, REQUEST_TRAILERS = 2, RESPONSE_TRAILERS = 3, ANSWER = 4, REPLY = 5, CALL = 6,

@@ -36,7 +36,7 @@ local byte, sub, char, rep, format = string.byte, string.sub, string.char, strin
 local c_find, c_match, c_gmatch, c_gsub = string.find, string.match, string.gmatch, string.gsub
 local type, tonumber, tostring, error, load, unpack = type, tonumber, tostring, error, load, unpack
 local pairs, ipairs, select, concat = pairs, ipairs, select, table.concat
-local huge, max, abs = math.huge, math.max, math.abs
+local huge, max, min, abs = math.huge, math.max, math.min, math.abs
 local pcall, flush = pcall, jit.flush
 local new_buffer = require("string.buffer").new
 
@@ -45,6 +45,9 @@ local QUICK = 3e7
 
 -- Bytes that C may compare for a text without magic characters: it compares anew at each place.
 local QUICK_BYTES = 1e8
+
+-- Bytes of a text that C may replace matches in by a text: each match takes as long as some ten steps of a search.
+local QUICK_REPLACED = 1e6
 
 -- A pattern is compiled when it is used so often. Patterns made from data are not.
 local uses_before = 30
@@ -588,9 +591,10 @@ end
 
 -- How often `gsub` replaces at most. What is not a usual number the C function reads.
 local function times(text, limit)
+  limit = tonumber(limit) or limit
   if type(limit) == "number" and limit >= 0 and limit < 2 ^ 31 then return limit - limit % 1 end
-  local _, count = c_gsub(text, "", "", limit)
-  return count
+  local _, count = c_gsub(sub(text, 1, QUICK_REPLACED), "", "", limit)
+  return count > QUICK_REPLACED and huge or count
 end
 
 -- Functions around the code of a search -------------------------------------------------------------------------------
@@ -949,6 +953,12 @@ local function settle_at(pattern, longest)
   return record
 end
 
+local function settle(pattern)
+  local young = seen[pattern] or first_seen(pattern)
+  seen[pattern] = nil
+  return settle_at(pattern, young.longest)
+end
+
 -- The functions for a pattern that is not settled.
 local function unsettled(text, pattern)
   if type(text) == "number" then return OF_NUMBERS end
@@ -956,15 +966,15 @@ local function unsettled(text, pattern)
   local young = seen[pattern] or first_seen(pattern)
   young.uses = young.uses + 1
   if (young.uses <= uses_before or #pattern > LONGEST) and #text <= young.longest then return UNSETTLED end
-  seen[pattern] = nil
-  return settle_at(pattern, young.longest)
+  return settle(pattern)
 end
 
 local function function_for(record, pattern, name)
   local compile = COMPILERS[name]
   -- Such a replacement the C function refuses.
   if not compile then return C[name] or c_gsub end
-  local run = compile(pattern) or uncompiled(C[name], record.longest)
+  local most = name == "string" and min(record.longest, QUICK_REPLACED) or record.longest
+  local run = compile(pattern) or uncompiled(C[name], most)
   record[name] = run
   return run
 end
@@ -988,7 +998,9 @@ end
 function gsub(text, pattern, by, limit)
   local kind = type(by)
   if kind == "number" then by, kind = tostring(by), "string" end
+  if type(pattern) == "number" then pattern = tostring(pattern) end
   local record = type(text) == "string" and settled[pattern] or unsettled(text, pattern)
+  if record == UNSETTLED and kind == "string" and #text > QUICK_REPLACED then record = settle(pattern) end
   local run = record[kind]
   if not run then
     run = function_for(record, pattern, kind)
@@ -1006,11 +1018,11 @@ function KIT.with_template(text, pattern, by, limit)
     if not run then record.template_count = record.template_count + 1 end
     if record.template_count > KNOWN_TEMPLATES then record.templates, record.template_count = {}, 1 end
     local uses = (run or 0) + 1
-    if uses <= uses_before and #text <= record.longest then
+    if uses <= uses_before and #text <= min(record.longest, QUICK_REPLACED) then
       record.templates[by] = uses
       return c_gsub(text, pattern, by, limit)
     end
-    run = compile_template(pattern, by) or uncompiled(c_gsub, record.longest)
+    run = compile_template(pattern, by) or uncompiled(c_gsub, min(record.longest, QUICK_REPLACED))
     record.templates[by] = run
   end
   return run(text, pattern, by, limit)

@@ -20,6 +20,7 @@ local function add_value(map, name, value, method, position)
     error(format("bad argument #%d to '%s' (string expected, got %s)", position, method, type(value)), 0)
   end
   local code = add(map, name, #name, value, #value)
+  if code == border.LIMIT then error(border.TOO_MUCH, 0) end
   if code ~= 0 then error(format("invalid name or value of header '%s'", name), 0) end
 end
 

@@ -25,6 +25,7 @@ end
 -- Why an edit was not made.
 local function refused(code, name)
   if code == LOCKED then error("header map can no longer be modified", 3) end
+  if code == border.LIMIT then error(border.TOO_MUCH, 3) end
   error(format("invalid name or value of header '%s'", name), 3)
 end
 

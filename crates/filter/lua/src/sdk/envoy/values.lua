@@ -103,7 +103,7 @@ local function store(which, name, key, new)
   local ok, what = pcall(write, new, parts, 0)
   if not ok then error(what, 3) end
   local source = concat(parts)
-  value_set(which, name, #name, key, #key, what, 0, source, #source)
+  return value_set(which, name, #name, key, #key, what, 0, source, #source)
 end
 
 -- Iteration over a table of what was there when it began; the object takes no second one meanwhile.
@@ -176,7 +176,7 @@ function Dynamic:set(name, key, new)
   if self[OPEN] then error("dynamic metadata map cannot be modified while iterating", 2) end
   if type(name) ~= "string" then name = text(name, 1, "set") end
   if type(key) ~= "string" then key = text(key, 2, "set") end
-  store(border.DYNAMIC, name, key, new)
+  if store(border.DYNAMIC, name, key, new) == border.LIMIT then error(border.TOO_MUCH, 2) end
 end
 
 local function namespaces(which)
@@ -288,7 +288,9 @@ function State:set(name, factory, bytes)
   if type(bytes) ~= "string" then bytes = text(bytes, 3, "set") end
   if WITHOUT_EFFECT[factory] then error(format("'%s' would have no effect: Postrider does not support it", factory), 2) end
   if not FACTORIES[factory] then error(format("'%s' does not have an object factory", factory), 2) end
-  if store(border.FILTER_STATE, name, factory, bytes) ~= 0 then
+  local code = store(border.FILTER_STATE, name, factory, bytes)
+  if code == border.LIMIT then error(border.TOO_MUCH, 2) end
+  if code ~= 0 then
     error(format("failed to create an object '%s' from value '%s'", name, bytes), 2)
   end
 end

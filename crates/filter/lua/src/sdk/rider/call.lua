@@ -34,9 +34,9 @@ function envoy.httpCall(cluster, headers, body, timeout)
   for name, value in pairs(headers) do
     value = text(name, value, 2)
     local put = byte(name) == 58 and field_set or field_add
-    if put(CALL, name, #name, value, #value) ~= 0 then
-      error("http call header `" .. name .. "` cannot be sent", 2)
-    end
+    local put_code = put(CALL, name, #name, value, #value)
+    if put_code == LIMIT then error(border.TOO_MUCH, 2) end
+    if put_code ~= 0 then error("http call header `" .. name .. "` cannot be sent", 2) end
     method, path = method or name == ":method", path or name == ":path"
     authority = authority or name == ":authority" or lower(name) == "host"
   end
@@ -82,7 +82,9 @@ function envoy.respond(headers, body)
   api.respond_begin(status)
   for name, value in pairs(headers) do
     value = text(name, value, 2)
-    if name ~= ":status" and lower(name) ~= "content-length" then field_add(REPLY, name, #name, value, #value) end
+    if name ~= ":status" and lower(name) ~= "content-length" and field_add(REPLY, name, #name, value, #value) == LIMIT then
+      error(border.TOO_MUCH, 2)
+    end
   end
   if api.respond_end(bytes, length) ~= 0 then error("respond body is too large", 2) end
   border.wait(border.RESPONDED)

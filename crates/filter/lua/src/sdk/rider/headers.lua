@@ -10,6 +10,7 @@ local NOT_HERE, LOCKED = border.NOT_HERE, border.LOCKED
 local function refuse(code, name, level)
   if code == NOT_HERE then error("there is no such message here: its headers cannot be changed", level + 1) end
   if code == LOCKED then error("the headers have gone on: they can no longer be changed", level + 1) end
+  if code == border.LIMIT then error(border.TOO_MUCH, level + 1) end
   error("`" .. name .. "` cannot be set to that, or not removed: no message could carry it", level + 1)
 end
 

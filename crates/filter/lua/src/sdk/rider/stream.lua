@@ -40,9 +40,8 @@ function envoy.req.set_dynamic_metadata(key, text, filter)
   if type(text) ~= "string" then error("metadata value must be a string", 2) end
   if type(filter) ~= "string" then error("filter name must be a string", 2) end
   if key == "" or filter == "" then error("metadata key and filter name must not be empty", 2) end
-  if value_set(border.DYNAMIC, filter, #filter, key, #key, 3, 0, text, #text) ~= 0 then
-    error("there is no stream here", 2)
-  end
+  local code = value_set(border.DYNAMIC, filter, #filter, key, #key, 3, 0, text, #text)
+  if code ~= 0 then error(code == border.LIMIT and border.TOO_MUCH or "there is no stream here", 2) end
 end
 
 -- envoy.stream.shared
