@@ -10,6 +10,7 @@ use super::FilterKinds;
 use super::bind::Binding;
 use super::formatters::Formatters;
 use super::plugin_rules::PluginRules;
+use super::rider::RiderNames;
 use super::secrets::Secrets;
 use crate::extensions;
 use crate::known::VERSION;
@@ -60,6 +61,7 @@ pub(super) struct Lowering<'c> {
     pub secrets: Secrets<'c>,
     /// Rules for scripts of Envoy's own types.
     pub plugin_rules: PluginRules<'c>,
+    pub rider_names: RiderNames,
     /// Who is told of the spans of connection managers that say nothing of it.
     pub tracer: Option<Arc<Tracer>>,
     /// The listener being read takes requests that leave for others.
@@ -94,6 +96,7 @@ impl<'c> Lowering<'c> {
             resolver: Arc::default(),
             secrets,
             plugin_rules: PluginRules::default(),
+            rider_names: RiderNames::default(),
             tracer: None,
             is_outbound: false,
             formatters: Formatters::default(),

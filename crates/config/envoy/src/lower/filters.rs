@@ -6,7 +6,7 @@ use postrider_model::{FilterConfig, FilterOverride, FilterSlot, LogMoments, Orig
 use super::callees;
 use super::context::{ClusterUse, Lowering};
 use super::locate::locate;
-use super::{access_log, plugin_rules, secrets, upstream_filters};
+use super::{access_log, plugin_rules, rider, secrets, upstream_filters};
 use crate::reader::{AnyReader, Reader};
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
@@ -52,6 +52,8 @@ pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> (Vec
         }
         slots.extend(slot(cx, filter, &any, disabled));
     }
+    let configs = filters.iter().filter_map(|filter| filter.any("typed_config")?.reader);
+    rider::warn_of_twins(cx, configs);
     let router_seen = filters.iter().any(|filter| filter.any("typed_config").is_some_and(|a| a.type_name == ROUTER));
     let answered = filters.last().is_some_and(is_terminal);
     if !router_seen && !answered && !cx.is_broken(&at.path_of(field)) && !cx.is_broken_list(at.path()) {
@@ -146,6 +148,9 @@ pub(super) fn whole_slot(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &An
 /// The `typed_config` of an extension that is known to somebody as a value, once that somebody has looked at it.
 pub(super) fn checked(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &AnyReader<'_>) -> Value {
     let mut config = any.reader.as_ref().map(|config| secrets::value(cx, config)).unwrap_or_default();
+    if let Some(config) = &any.reader {
+        rider::note_plugin(cx, config);
+    }
     let ruled = cx.plugin_rules.add(extension.str("name"), any.type_name, &mut config);
     for error in cx.kinds.check(extension.str("name"), any.type_name, &config) {
         if let Some(diagnostic) = plugin_rules::diagnostic(cx, ruled.as_deref(), &error) {
@@ -189,7 +194,13 @@ pub(super) fn overrides(cx: &mut Lowering<'_>, at: &Reader<'_>, filters: &[&str]
             cx.push(diagnostic.path(config.path()));
             continue;
         }
-        if !filters.contains(&name) && !optional {
+        if filters.contains(&name) {
+            let wrapped = if any.type_name == FILTER_CONFIG { config.any("config") } else { None };
+            let entries = wrapped.as_ref().map_or(Some(config), |wrapped| wrapped.reader.as_ref());
+            if let Some(entries) = entries {
+                rider::note_entries(cx, entries);
+            }
+        } else if !optional {
             let text = format!("no filter of the chain is named `{name}`, so this override has no effect");
             let diagnostic = Diagnostic::warning("unknown-filter", text)
                 .at(any.span.or(at.span_of(FIELD)))

@@ -60,6 +60,7 @@ mod priority_groups;
 mod proxy_header;
 mod rate_limits;
 mod retry;
+mod rider;
 mod route;
 mod runtime;
 mod secrets;
@@ -148,6 +149,7 @@ pub fn lower_bootstrap(input: &Input<'_>, kinds: &dyn FilterKinds, policy: Unsup
     cx.plugin_rules = plugin_rules::PluginRules::of(input.bootstrap);
     let snapshot = bootstrap::bootstrap(&mut cx, &root);
     plugin_rules::finish(&mut cx);
+    rider::finish(&mut cx);
     secrets::finish(&mut cx, policy);
     root.finish(&mut cx.diagnostics, policy);
     once_per_place(&mut cx.diagnostics);
