@@ -1,10 +1,12 @@
-//! The names of Rider's own types.
+//! The names of Rider's own types, and manifests in Envoy's form.
 
 mod common;
 mod gateway;
+mod managers;
 
 use common::said;
 use gateway::bootstrap;
+use managers::http;
 use postrider_config_envoy::Outcome;
 use postrider_config_envoy::lower::FilterKinds;
 use postrider_model::{Value, ValueError};
@@ -69,4 +71,36 @@ fn two_plugins_of_one_name_in_a_chain_are_warned_about_at_the_second() {
     assert!(twins.snapshot.is_some(), "{text}");
     assert!(text.contains("envoy.yaml:27:") && text.contains("warning[duplicate-name]"), "{text}");
     assert!(text.contains("another plugin of the chain is named `first`"), "{text}");
+}
+
+#[test]
+fn a_manifest_takes_a_status_and_a_version_as_numbers_and_as_texts() {
+    let of = |fields: &str| {
+        let manifest = format!(
+            "- name: p\n  typed_config:\n    \"@type\": type.googleapis.com/postrider.filters.http.plugin.v1.Plugin\n    name: p\n    runtime: rider\n    code: {{ inline_string: \"return {{}}\" }}\n    {fields}"
+        );
+        outcome("{}", &manifest)
+    };
+    for (fields, status, version) in [
+        ("{on_error: 503, version: 2}", "503", "2"),
+        ("{on_error: \"503\", version: \"2\"}", "503", "2"),
+        ("{on_error: continue, version: 1.10}", "continue", "1.10"),
+    ] {
+        let fields = fields.trim_matches(['{', '}']).replace(", ", "\n    ");
+        let found = of(&fields);
+        assert_eq!(said(&found), "", "{fields}");
+        let snapshot = common::snapshot(&found);
+        let Value::Map(config) = &http(&snapshot.listeners[0]).filters[0].config else { panic!("{fields}") };
+        let text = |key: &str| match config.iter().find(|(known, _)| known == key) {
+            Some((_, Value::String(text))) => text.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((text("on_error").as_str(), text("version").as_str()), (status, version));
+    }
+    let wrong = of("on_error: yes");
+    assert!(
+        wrong.snapshot.is_none() && said(&wrong).contains("expected a string, found the boolean `yes`"),
+        "{}",
+        said(&wrong)
+    );
 }

@@ -42,6 +42,10 @@ pub struct Decoder<'d> {
 /// The packages of our own extensions.
 const OWN_PACKAGES: &str = "postrider.";
 
+/// Texts that may be written as numbers: a status beside a word, a version.
+const NUMBERS_AS_TEXT: [&str; 2] =
+    ["postrider.filters.http.plugin.v1.Plugin.on_error", "postrider.filters.http.plugin.v1.Plugin.version"];
+
 impl<'d> Decoder<'d> {
     pub fn new(
         pool: &'d DescriptorPool,
@@ -177,6 +181,9 @@ impl<'d> Decoder<'d> {
                 let message = self.message(node, descriptor);
                 Value::Message(Box::new(message.unwrap_or_else(|| Message::new(descriptor.clone(), Some(node.span)))))
             }
+            (_, NodeKind::Scalar(scalar)) if self.is_number_for_text(scalar, field) => {
+                Value::String(scalar.text.clone())
+            }
             (_, NodeKind::Scalar(scalar)) => self.scalar(scalar, node.span, &kind),
             // In a list Envoy reads nothing as the default.
             (_, NodeKind::Null) => scalar::default(&kind),
@@ -185,6 +192,13 @@ impl<'d> Decoder<'d> {
                 scalar::default(&kind)
             }
         }
+    }
+
+    /// A number where a field of ours takes it as the text that it is written as.
+    fn is_number_for_text(&self, scalar: &Scalar, field: &FieldDescriptor) -> bool {
+        self.format != Format::Text
+            && NUMBERS_AS_TEXT.contains(&field.full_name())
+            && matches!(scalar::classify(scalar, self.format), scalar::Plain::Int(_) | scalar::Plain::Float(_))
     }
 
     /// A scalar of a kind; the kind's default (reported) when it is none.
