@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{Host, Moment};
-use postrider_filter_plugin::{Account, Circuit, Metrics};
+use postrider_filter_plugin::{Account, Allowance, Circuit, Metrics};
 use postrider_filter_trial::observe::{self, Event};
 use postrider_telemetry::log::{Component, Level};
 use postrider_telemetry::{Block, WorkerStats};
@@ -75,7 +75,7 @@ impl Plugin {
     pub(crate) fn new(
         facts: &Arc<Facts>,
         program: &Arc<Program>,
-        last_error: &LastError,
+        (last_error, allowance): (&LastError, &Arc<Allowance>),
         stats: &WorkerStats,
         stat_prefix: &str,
         own_prefix: &str,
@@ -92,7 +92,7 @@ impl Plugin {
             Dialect::Rider => (format!("rider.{}", facts.name.replace(':', "_")), None, None),
         };
         Plugin {
-            metrics: Some(Metrics::new(stats, prefix, "lua")),
+            metrics: Some(Metrics::new(stats, prefix, "lua").within(allowance)),
             worker: Some(OnWorker {
                 account: Account::new(stats, &facts.name),
                 circuit: Circuit::new(facts.policy.circuit),

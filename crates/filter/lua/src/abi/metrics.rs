@@ -8,6 +8,7 @@ use postrider_telemetry::stats::Unit;
 use super::text::take;
 use super::turn::with;
 use super::{INVALID, LIMIT, OK};
+use crate::program::Dialect;
 
 /// Longest name.
 const MAX_NAME: usize = 256;
@@ -30,7 +31,14 @@ pub(super) unsafe extern "C" fn define(kind: c_int, name: *const c_char, length:
             5 => Sort::Histogram(Unit::Bytes),
             _ => return INVALID,
         };
-        let id = turn.plugin.metrics.as_ref().map(|metrics| metrics.define(sort, name));
+        let metrics = turn.plugin.metrics.as_ref();
+        // Scripts of Envoy's own count `c` in two ways, as they do there.
+        if turn.plugin.program.dialect == Dialect::Rider
+            && metrics.is_some_and(|metrics| metrics.is_of_other_sort(sort, name))
+        {
+            return INVALID;
+        }
+        let id = metrics.map(|metrics| metrics.define(sort, name));
         match id {
             // A plugin that is only tried out counts nothing, but goes on as if it did.
             None => 1,

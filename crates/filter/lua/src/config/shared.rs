@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{ConfigError, Hooks, Place, WatchedFile};
+use postrider_filter_plugin::Allowance;
 use postrider_filter_plugin::read::keep;
 use postrider_model::{Fields, Value, ValueError};
 
@@ -28,6 +29,8 @@ pub(super) struct Recipe {
     /// The hooks that the script has functions for.
     pub(super) hooks: Hooks,
     last_error: LastError,
+    /// What it may name in statistics, on all workers.
+    allowance: Arc<Allowance>,
 }
 
 thread_local! {
@@ -62,6 +65,7 @@ impl Recipe {
             program,
             stat_prefix: stat_prefix.to_owned(),
             last_error: last_error.clone(),
+            allowance: Arc::default(),
         })
     }
 
@@ -73,8 +77,9 @@ impl Recipe {
                 return known;
             }
             plugins.retain(|_, plugin| plugin.strong_count() > 0);
-            let (facts, program, last_error) = (&self.facts, &self.program, &self.last_error);
-            let plugin = Plugin::new(facts, program, last_error, place.stats, place.stat_prefix, &self.stat_prefix);
+            let (facts, program) = (&self.facts, &self.program);
+            let shared = (&self.last_error, &self.allowance);
+            let plugin = Plugin::new(facts, program, shared, place.stats, place.stat_prefix, &self.stat_prefix);
             let plugin = Rc::new(plugin);
             plugins.insert(key, Rc::downgrade(&plugin));
             plugin

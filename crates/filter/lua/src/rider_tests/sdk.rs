@@ -249,6 +249,10 @@ fn metrics_count_by_their_kind() {
             "true|true|true",
         ),
         ("envoy.define_metric(0, 'same') == envoy.define_metric(0, 'same')", "true"),
+        (
+            "envoy.define_metric(0, 'one') > 0, envoy.define_metric(1, 'one') < 0, envoy.define_metric(2, 'one') < 0",
+            "true|true|true",
+        ),
         ("envoy.increment_metric(99, 1)", "E: there is no such metric"),
         ("envoy.record_metric(99, 1)", "E: there is no such metric"),
         ("envoy.increment_metric(nil, 1)", "E: there is no such metric"),
@@ -270,6 +274,13 @@ fn metrics_count_by_their_kind() {
             "-1|false",
         ),
     ]);
+}
+
+#[test]
+fn a_plugin_that_names_statistics_without_end_is_refused_more() {
+    let body = "for i = 1, 1000 do assert(envoy.define_metric(0, 'n' .. i) > 0, i) end; envoy.define_metric(0, 'more') < 0, \
+                envoy.define_metric(0, 'n7') > 0";
+    assert_eq!(out(&show(body)).as_deref(), Some("true|true"));
 }
 
 #[test]
