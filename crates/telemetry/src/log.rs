@@ -2,7 +2,8 @@
 //!
 //! `[2026-11-20 10:11:12.345][pid][level][component] message`, one line each. Not for requests: those have the access log.
 //! Levels can be switched while running, all at once or for one component. A message that repeats is written a few
-//! times a second and then counted, so that a fault on a busy path cannot fill the disk.
+//! times a second and then counted, so that a fault on a busy path cannot fill the disk. What code that is not ours has to say
+//! is its author's to read, however alike it is: of that a second has a budget.
 
 mod pattern;
 
@@ -16,7 +17,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -26,6 +27,13 @@ pub const REPEATS_SHOWN: u32 = 5;
 pub const REPEAT_WINDOW: Duration = Duration::from_secs(1);
 /// Different messages whose repeats are watched at a time; the oldest gives way.
 const REPEATS_WATCHED: usize = 64;
+
+/// Most lines of one speaker's own within [`SPOKEN_WINDOW`], and most bytes of theirs: a script that logs with each request is
+/// not to fill the disk.
+pub const SPOKEN_LINES: u32 = 1_000;
+pub const SPOKEN_BYTES: usize = 1 << 20;
+/// How long a speaker's lines are counted together.
+pub const SPOKEN_WINDOW: Duration = Duration::from_secs(1);
 
 /// How much a line matters, in Envoy's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,6 +140,8 @@ impl FromStr for Component {
 }
 
 static LEVELS: [AtomicU8; Component::ALL.len()] = [const { AtomicU8::new(Level::Info as u8) }; Component::ALL.len()];
+/// Somebody's lines are counted.
+static SPOKEN: AtomicBool = AtomicBool::new(false);
 static LOG: LazyLock<Mutex<Log>> = LazyLock::new(|| Mutex::new(Log::new(Output::Stderr)));
 
 /// Whether a line would be written: ask before building a costly one. One relaxed load.
@@ -186,6 +196,25 @@ pub fn write(component: Component, level: Level, message: fmt::Arguments<'_>) {
         return;
     }
     lock().write(component, level, message, SystemTime::now(), Instant::now());
+}
+
+/// The same for a line that code of others wrote: `speaker` is its plugin. Each is written, also one like the last, as long as
+/// there are not too many.
+pub fn write_of(speaker: &str, component: Component, level: Level, message: fmt::Arguments<'_>) {
+    if level == Level::Off || !enabled(component, level) {
+        return;
+    }
+    SPOKEN.store(true, Relaxed);
+    lock().speak(speaker, component, level, message, (SystemTime::now(), Instant::now()));
+}
+
+/// Tells how many lines of speakers were left out in windows that are over. For whoever comes by about once a second.
+pub fn tell_left_out() {
+    if SPOKEN.load(Relaxed) {
+        let mut log = lock();
+        log.tell_left_out(SystemTime::now(), Instant::now());
+        SPOKEN.store(!log.speakers.is_empty(), Relaxed);
+    }
 }
 
 /// `debug!(Upstream, "cluster {name}: …")`: a line at debug level.
@@ -250,6 +279,19 @@ struct Log {
     line: Vec<u8>,
     message: String,
     repeats: Vec<Repeat>,
+    speakers: Vec<Speaker>,
+}
+
+/// Whose lines are counted, since when.
+struct Speaker {
+    name: String,
+    component: Component,
+    since: Instant,
+    lines: u32,
+    bytes: usize,
+    left_out: u64,
+    /// The most important one of those.
+    level: Level,
 }
 
 struct Repeat {
@@ -270,7 +312,8 @@ enum Verdict {
 impl Log {
     fn new(output: Output) -> Self {
         let pattern = TimePattern::parse("%Y-%m-%d %T.%3f");
-        Self { output, pattern, shape: None, line: Vec::new(), message: String::new(), repeats: Vec::new() }
+        let (line, message) = (Vec::new(), String::new());
+        Self { output, pattern, shape: None, line, message, repeats: Vec::new(), speakers: Vec::new() }
     }
 
     fn write(
@@ -294,6 +337,55 @@ impl Log {
             // Writing to a String cannot fail, nor to a Vec.
             let _ = write!(self.message, " ({left_out} more like it were left out)");
         }
+        self.put(component, level, now);
+    }
+
+    fn speak(
+        &mut self,
+        name: &str,
+        component: Component,
+        level: Level,
+        message: fmt::Arguments<'_>,
+        (now, instant): (SystemTime, Instant),
+    ) {
+        self.tell_left_out(now, instant);
+        self.message.clear();
+        if self.message.write_fmt(message).is_err() {
+            return;
+        }
+        let bytes = self.message.len();
+        let known = self.speakers.iter_mut().find(|known| known.component == component && known.name == name);
+        if let Some(speaker) = known {
+            if speaker.lines >= SPOKEN_LINES || speaker.bytes + bytes > SPOKEN_BYTES {
+                speaker.left_out += 1;
+                speaker.level = speaker.level.max(level);
+                return;
+            }
+            speaker.lines += 1;
+            speaker.bytes += bytes;
+        } else {
+            let name = name.to_owned();
+            let level = Level::Trace;
+            self.speakers.push(Speaker { name, component, since: instant, lines: 1, bytes, left_out: 0, level });
+        }
+        self.put(component, level, now);
+    }
+
+    fn tell_left_out(&mut self, now: SystemTime, instant: Instant) {
+        let is_over = |speaker: &mut Speaker| instant.duration_since(speaker.since) >= SPOKEN_WINDOW;
+        let over: Vec<Speaker> = self.speakers.extract_if(.., is_over).collect();
+        for Speaker { name, component, left_out, level, .. } in over.into_iter().filter(|over| over.left_out > 0) {
+            self.message.clear();
+            let _ = write!(
+                self.message,
+                "{name}: {left_out} more lines were left out: a plugin's are written up to {SPOKEN_LINES} a second, and {SPOKEN_BYTES} bytes"
+            );
+            self.put(component, level, now);
+        }
+    }
+
+    /// Writes the message as one line.
+    fn put(&mut self, component: Component, level: Level, now: SystemTime) {
         self.line.clear();
         if let Some(shape) = &self.shape {
             shape.write(&Entry { component, level, message: &self.message, at: now }, &mut self.line);
@@ -379,6 +471,38 @@ mod tests {
         let lines = text(&log);
         assert_eq!(lines.lines().count(), REPEATS_SHOWN as usize + 2);
         assert!(lines.contains("port 7 failed (95 more like it were left out)"), "{lines}");
+    }
+
+    #[test]
+    fn lines_of_a_script_are_all_written_though_they_are_alike() {
+        let mut log = Log::new(Output::Memory(Vec::new()));
+        let start = Instant::now();
+        for n in 0..100 {
+            log.speak("p", Component::Filter, Level::Info, format_args!("step {n}"), (UNIX_EPOCH, start));
+        }
+        assert_eq!(text(&log).lines().count(), 100);
+    }
+
+    #[test]
+    fn a_script_that_floods_the_log_is_cut_off_and_told_so_when_the_window_ends() {
+        let mut log = Log::new(Output::Memory(Vec::new()));
+        let start = Instant::now();
+        let mut say = |who: &str, what: &str, at| {
+            log.speak(who, Component::Filter, Level::Info, format_args!("{what}"), (UNIX_EPOCH, start + at));
+        };
+        (0..SPOKEN_LINES + 7).for_each(|_| say("loud", "a", Duration::ZERO));
+        say("quiet", "b", Duration::ZERO);
+        let long = "x".repeat(SPOKEN_BYTES / 4 + 1);
+        (0..5).for_each(|_| say("long", &long, Duration::ZERO));
+        assert_eq!(text(&log).lines().count(), SPOKEN_LINES as usize + 1 + 3);
+        log.tell_left_out(UNIX_EPOCH, start + SPOKEN_WINDOW / 2);
+        assert!(!text(&log).contains("left out"));
+        log.tell_left_out(UNIX_EPOCH, start + SPOKEN_WINDOW);
+        let told = text(&log);
+        let told: Vec<&str> = told.lines().filter(|line| line.contains("more lines were left out")).collect();
+        assert!(told.len() == 2 && told[0].contains("[info][filter] loud: 7 more lines"), "{told:?}");
+        assert!(told[1].contains("long: 2 more lines"), "{told:?}");
+        assert!(log.speakers.is_empty());
     }
 
     #[test]

@@ -456,6 +456,7 @@ impl Worker {
             }
         });
         self.idle_memory.give_back();
+        postrider_telemetry::log::tell_left_out();
     }
 
     /// Ticks when lines of logs are to be handed over.

@@ -3,7 +3,7 @@
 use postrider_tests::kit::config::router;
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, wait_until};
-use postrider_tests::{envoy, get};
+use postrider_tests::{envoy, get, postrider_only};
 use serde_json::{Value, json};
 
 use crate::site::{NAME, lua};
@@ -84,6 +84,37 @@ fn rules_in_the_metadata_of_the_node_are_envoys_to_ignore_and_ours_to_keep() {
     let io = origin.requests().remove(0).headers.values("x-io").join(",");
     let status = proxy.exchange("GET / HTTP/1.1\r\nhost: test\r\nx-fail: 1\r\n\r\n").status;
     assert_eq!((io.as_str(), status), if envoy() { ("table", 200) } else { ("nil", 503) });
+}
+
+#[test]
+fn lines_that_differ_in_a_number_only_are_all_in_the_log() {
+    let origin = Origin::echo("a");
+    let code = "function envoy_on_request(h) for i = 1, 20 do h:logWarn('step ' .. i) end end";
+    let proxy = Proxy::start(&with_filter(script(code), &origin));
+    assert_eq!(proxy.exchange(get("/")).status, 200);
+    wait_until("all lines", || proxy.stderr().matches("script log: step ").count() == 20);
+}
+
+#[test]
+fn a_script_that_floods_the_log_is_cut_off_and_what_is_missing_is_told_without_a_further_line() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let code = "function envoy_on_request(h) for i = 1, 100 do h:logInfo('flood') end end";
+    let proxy = Proxy::start(&with_filter(script(code), &origin));
+    let mut client = proxy.client();
+    for _ in 0..30 {
+        assert_eq!(client.exchange(get("/")).status, 200);
+    }
+    wait_until("all lines, or how many are missing", || {
+        let log = proxy.stderr();
+        let left_out = log.lines().filter_map(|line| {
+            let (before, _) = line.split_once(" more lines were left out")?;
+            before.rsplit_once(' ')?.1.parse::<usize>().ok()
+        });
+        log.matches("script log: flood").count() + left_out.sum::<usize>() == 3000
+    });
 }
 
 #[test]

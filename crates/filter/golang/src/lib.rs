@@ -49,6 +49,9 @@ mod template;
 mod trial;
 mod way;
 
+/// Whose lines in the log those of Go code are: it does not say of which plugin they are.
+const LOG_SPEAKER: &str = "Go plugins";
+
 pub use apart::{COMMAND as PROCESS_COMMAND, serve_library};
 pub use config::{register, settle_workers};
 pub use environment::{at_start, settle_checks};

@@ -220,17 +220,27 @@ impl Plugin {
         worker.is_some_and(|worker| !worker.circuit.is_closed() && worker.circuit.is_open(host.now()))
     }
 
+    /// What there is to say about it.
     pub(crate) fn log(&self, level: Level, text: &str) {
+        self.log_by(text, level, |line| postrider_telemetry::log::write(Component::Filter, level, line));
+    }
+
+    /// What its script says.
+    pub(crate) fn log_own(&self, level: Level, text: &str) {
+        let name = &self.facts.name;
+        self.log_by(text, level, |line| postrider_telemetry::log::write_of(name, Component::Filter, level, line));
+    }
+
+    fn log_by(&self, text: &str, level: Level, write: impl FnOnce(std::fmt::Arguments<'_>)) {
         if observe::is_on() {
             observe::note(Event::Log { level, text: text.to_owned() });
             return;
         }
         let text = told(text);
-        let line = match self.program.dialect {
-            Dialect::Envoy => format_args!("script log: {text}"),
-            Dialect::Rider => format_args!("{}: {text}", self.facts.name),
-        };
-        postrider_telemetry::log::write(Component::Filter, level, line);
+        match self.program.dialect {
+            Dialect::Envoy => write(format_args!("script log: {text}")),
+            Dialect::Rider => write(format_args!("{}: {text}", self.facts.name)),
+        }
     }
 
     pub(crate) fn file_log(&self, bytes: &[u8]) {

@@ -22,6 +22,7 @@ use super::lane;
 use super::ring::Segment;
 use super::serve::COMMAND;
 use super::watch::{Limits, Watch, hang_up};
+use crate::LOG_SPEAKER;
 use crate::metrics::{Metrics, Sort};
 use crate::object::{self, FileIdentity};
 
@@ -489,7 +490,7 @@ fn hear(keeper: &Keeper, statistics: &mut Statistics, news: News) {
         News::Log { level, message } => {
             let levels = [Level::Trace, Level::Debug, Level::Info, Level::Warning, Level::Error, Level::Critical];
             if let Some(level) = levels.get(level as usize) {
-                log::write(Component::Filter, *level, format_args!("{message}"));
+                log::write_of(LOG_SPEAKER, Component::Filter, *level, format_args!("{message}"));
             }
         }
         News::Define { key, id, sort, name } => {

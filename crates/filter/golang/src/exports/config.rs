@@ -7,6 +7,7 @@ use postrider_telemetry::error;
 use postrider_telemetry::log::{self, Component, Level};
 
 use super::{bytes, text};
+use crate::LOG_SPEAKER;
 use crate::abi::status;
 use crate::apart;
 use crate::metrics::{Metrics, Sort};
@@ -104,7 +105,7 @@ pub(super) unsafe extern "C" fn envoyGoFilterLog(level: u32, message: *const c_v
         apart::forward_log(level as u32, said().trim_end());
     } else if log::enabled(Component::Filter, level) {
         let message = said();
-        log::write(Component::Filter, level, format_args!("{}", message.trim_end()));
+        log::write_of(LOG_SPEAKER, Component::Filter, level, format_args!("{}", message.trim_end()));
     }
 }
 

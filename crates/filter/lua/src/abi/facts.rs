@@ -77,7 +77,7 @@ pub(super) unsafe extern "C" fn log(level: c_int, text: *const c_char, length: u
         let Some(level) = usize::try_from(level).ok().and_then(|level| levels.get(level)) else { return INVALID };
         // SAFETY: the SDK passes a Lua string with its length.
         let text = String::from_utf8_lossy(unsafe { take(text, length) });
-        turn.plugin.log(*level, &text);
+        turn.plugin.log_own(*level, &text);
         OK
     })
 }

@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use postrider_filter_trial::observe::{self, Event};
-use postrider_telemetry::log::{Component, Level, enabled, write};
+use postrider_telemetry::log::{Component, Level, enabled, write_of};
 
 use super::put;
 use crate::abi::Buffer;
+
+/// Whose lines in the log those of modules are: they do not say of which plugin they are.
+const LOG_SPEAKER: &str = "native modules";
 
 /// Most names in one of the tables.
 const MAX_NAMES: usize = 10_000;
@@ -70,7 +73,7 @@ fn tell(level: Level, text: &str) {
     if observe::is_on() {
         return observe::note(Event::Log { level, text: text.to_owned() });
     }
-    write(Component::Filter, level, format_args!("{text}"));
+    write_of(LOG_SPEAKER, Component::Filter, level, format_args!("{text}"));
 }
 
 /// The least level of lines that are written.

@@ -71,7 +71,8 @@ pub(super) fn write_log(data: &mut Data, level: Level, text: &[u8]) {
             prefix.push_str(part);
         }
     }
-    postrider_telemetry::log::write(Component::Filter, level, format_args!("wasm log{prefix}: {text}"));
+    let line = format_args!("wasm log{prefix}: {text}");
+    postrider_telemetry::log::write_of(&name, Component::Filter, level, line);
 }
 
 fn get_log_level(mut guest: Guest<'_>, out: u32) -> Answer {
