@@ -210,8 +210,20 @@ fn what_a_route_sees_is_explained() {
         for place in ["at the gateway", "at the table", "at the project", mark] {
             assert!(told.stdout.contains(place), "{path}: {place} in {}", told.stdout);
         }
+        let with = if path == "/split" { " with cluster origin" } else { "" };
+        let sees = format!("  sees{with}: {{\"mark\":\"{mark}\"}}, of the ");
+        assert!(told.stdout.contains(&sees), "{path}: {sees} in {}", told.stdout);
     }
+    let told = run(&["explain", proxy.config_path().to_str().unwrap(), "GET", "http://test/off"]);
+    assert!(told.stdout.contains("mark (off)") && told.stdout.contains("  does not run here\n"), "{}", told.stdout);
     assert_eq!(seen(&proxy, &origin, "/off", "x-mark"), "");
+    let page = proxy.admin_get("/plugins?config=1").text().to_owned();
+    for line in [
+        "  config of own, by its route: sees {\"mark\":\"at the route\"}",
+        "  config of off, by its route: does not run here",
+    ] {
+        assert!(page.contains(line), "{line} in {page}");
+    }
     let shown = proxy.admin_json("/plugins?format=json&config=1").to_string();
     for place in ["at the gateway", "at the route", "at the project"] {
         assert!(shown.contains(place), "{place} in {shown}");

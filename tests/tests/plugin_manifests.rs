@@ -87,7 +87,8 @@ fn hosts_of_the_short_form_have_plugin_configurations() {
     assert_eq!(seen(&proxy, &origin, "other", "/"), "one/base");
     let plugin = proxy.admin_json("/plugins/p");
     let told: Vec<_> = plugin["route_configs"].as_array().unwrap().iter().collect();
-    let of_host = json!({"route": "a.test.1", "scope": "virtual host", "config": {"config": {"word": "host"}}});
+    let of_host = json!({"route": "a.test.1", "scope": "virtual host", "config": {"config": {"word": "host"}},
+        "runs": true, "sees": {"word": "host"}});
     assert!(told.contains(&&of_host), "{told:?}");
     let said = explained.stdout + &explained.stderr;
     let line = said.lines().find(|line| line.contains("virtual host:")).unwrap_or_else(|| panic!("{said}"));
@@ -121,6 +122,7 @@ fn shares_of_a_route_in_the_short_form_have_plugin_configurations() {
         let of_scope = format!(r#""scope":"{scope}","config":{{"config":{{"word":"{word}"}}}}"#);
         assert!(told.contains(&of_scope), "{scope} {word}: {told}");
     }
+    assert!(told.contains(r#""config":{"disabled":true},"runs":false,"sees":null"#), "{told}");
     assert_eq!(seen(&proxy, &origin, "test", "/off"), "");
     assert_eq!(seen(&proxy, &origin, "test", "/"), "one/route");
 }

@@ -28,6 +28,6 @@ pub use server::{
 };
 pub use status::{
     CertificateStatus, CircuitStatus, ClusterStatus, EndpointStatus, HealthFlag, ListenerStatus, OutlierStatus,
-    PluginPlace, PluginStatus, RateComparison, RouteConfigStatus, RuntimeStatus, ServerState, TlsContextStatus,
+    PluginPlace, PluginStatus, RateComparison, RouteConfigStatus, RuntimeStatus, Seen, ServerState, TlsContextStatus,
     TlsPlace,
 };

@@ -270,7 +270,22 @@ pub struct RouteConfigStatus {
     pub route: String,
     /// Where it stands: `route table`, `virtual host`, `route`, `weighted cluster`.
     pub scope: &'static str,
+    /// As it is written there, also for other plugins.
     pub config: Value,
+    pub seen: Seen,
+}
+
+/// What a plugin sees on a route.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Seen {
+    /// Its own code merges what scopes say.
+    #[default]
+    Merged,
+    /// It does not run there.
+    Off,
+    /// No configuration but the gateway-level one.
+    Nothing,
+    Config(Value),
 }
 
 /// Where a plugin runs.
@@ -289,6 +304,8 @@ pub struct CircuitStatus {
     pub cpu_kills: u32,
     pub window: Duration,
     pub retry: Duration,
+    /// Faults are calls that were stopped, and no errors of the plugin's own.
+    pub kills_only: bool,
 }
 
 /// The certificates of one TLS context, and where it is used.

@@ -108,14 +108,19 @@ impl Control for Process {
                 cpu_kills: 1,
                 window: Duration::from_secs(10),
                 retry: Duration::from_secs(5),
+                kills_only: name == "mark.er",
             },
             clusters: Some(vec!["auth".into()]),
             config: json!({ "weight": 1 }),
-            route_configs: vec![RouteConfigStatus {
-                route: "api".into(),
-                scope: "route",
-                config: json!({ "weight": 2 }),
-            }],
+            route_configs: [Seen::Merged, Seen::Config(json!({ "weight": 3 })), Seen::Nothing, Seen::Off]
+                .into_iter()
+                .map(|seen| RouteConfigStatus {
+                    route: "api".into(),
+                    scope: "route",
+                    config: json!({ "weight": 2 }),
+                    seen,
+                })
+                .collect(),
             schema: Some(json!({ "type": "object" })),
         };
         vec![plugin("mark"), plugin("mark.er")]
@@ -507,6 +512,14 @@ fn plugins_are_shown_with_what_they_cost() {
     assert!(mark.get("config_schema").is_none());
     let json: Value = serde_json::from_str(&fixture.read("/plugins?format=json&config=1").body).unwrap();
     assert_eq!(json["plugins"][0]["config_schema"], json!({ "type": "object" }));
+    let seen = &json["plugins"][0]["route_configs"];
+    assert_eq!(
+        (&seen[1]["runs"], &seen[1]["sees"], &seen[3]["runs"]),
+        (&json!(true), &json!({ "weight": 3 }), &json!(false))
+    );
+    assert!(seen[0].get("runs").is_none() && seen[2]["sees"] == Value::Null, "{seen}");
+    let kills_only = |at: usize| &json["plugins"][at]["policy"]["circuit"]["kills_only"];
+    assert_eq!((kills_only(0), kills_only(1)), (&json!(false), &json!(true)));
     let text = fixture.read("/plugins").body;
     for line in [
         "mark 1.2 (rider): circuit open, 2 KiB\n",
@@ -516,12 +529,16 @@ fn plugins_are_shown_with_what_they_cost() {
         "  may call auth\n",
         "  route api: calls 3 errors 1 ",
         " 200 B a call\n",
+        "circuit opens at 10 calls that were stopped or 1 CPU kills in 10 s for 5 s\n",
     ] {
         assert!(text.contains(line), "{line:?} is not in:\n{text}");
     }
     assert!(
         !text.contains("weight")
-            && fixture.read("/plugins?config=1").body.contains("  config of api, by its route: {\"weight\":2}\n")
+            && fixture.read("/plugins?config=1").body.contains(
+                "  config of api, by its route: {\"weight\":2}\n  config of api, by its route: sees {\"weight\":3}\n  config of api, by \
+                 its route: sees nothing\n  config of api, by its route: does not run here\n"
+            )
     );
     assert_eq!(fixture.read("/plugins?format=xml").status, 400);
 }

@@ -6,7 +6,7 @@ use super::filter_costs::Costs;
 use crate::control::Control;
 use crate::request::Request;
 use crate::response::Reply;
-use crate::status::PluginStatus;
+use crate::status::{PluginStatus, Seen};
 use postrider_telemetry::stats::ScopeValues;
 use postrider_telemetry::stats::sets::scope_of_address;
 use serde_json::{Map, Value, json};
@@ -160,10 +160,17 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
         out.insert(TIME.into(), json!(time));
         Value::Object(out)
     });
-    let configs = plugin
-        .route_configs
-        .iter()
-        .map(|seen| json!({ "route": seen.route, "scope": seen.scope, "config": seen.config }));
+    let configs = plugin.route_configs.iter().map(|of_route| {
+        let mut out = json!({ "route": of_route.route, "scope": of_route.scope, "config": of_route.config });
+        if of_route.seen != Seen::Merged {
+            out["runs"] = json!(of_route.seen != Seen::Off);
+            out["sees"] = match &of_route.seen {
+                Seen::Config(config) => config.clone(),
+                Seen::Merged | Seen::Off | Seen::Nothing => Value::Null,
+            };
+        }
+        out
+    });
     let mut out = json!({
         "name": plugin.name,
         "version": plugin.version,
@@ -185,6 +192,7 @@ fn object(plugin: &PluginStatus, usage: &Usage, asked: bool) -> Value {
                 "cpu_kills": plugin.circuit.cpu_kills,
                 "window_ms": millis(plugin.circuit.window),
                 "retry_ms": millis(plugin.circuit.retry),
+                "kills_only": plugin.circuit.kills_only,
             },
             "clusters": plugin.clusters,
         },
@@ -246,11 +254,12 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
     }
     let policy = &plugin.circuit;
     let (window, retry) = (seconds(policy.window), seconds(policy.retry));
+    let faults = if policy.kills_only { "calls that were stopped" } else { "faults" };
     let causes = match (policy.faults, policy.cpu_kills) {
         (0, 0) => None,
-        (faults, 0) => Some(format!("{faults} faults")),
+        (many, 0) => Some(format!("{many} {faults}")),
         (0, kills) => Some(format!("{kills} CPU kills")),
-        (faults, kills) => Some(format!("{faults} faults or {kills} CPU kills")),
+        (many, kills) => Some(format!("{many} {faults} or {kills} CPU kills")),
     };
     let circuit = causes
         .map_or_else(|| "no circuit".to_owned(), |causes| format!("circuit opens at {causes} in {window} for {retry}"));
@@ -279,8 +288,14 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
     }
     if asked {
         writeln!(out, "  config {}", plugin.config)?;
-        for seen in &plugin.route_configs {
-            writeln!(out, "  config of {}, by its {}: {}", seen.route, seen.scope, seen.config)?;
+        for of_route in &plugin.route_configs {
+            write!(out, "  config of {}, by its {}: ", of_route.route, of_route.scope)?;
+            match &of_route.seen {
+                Seen::Merged => writeln!(out, "{}", of_route.config)?,
+                Seen::Off => writeln!(out, "does not run here")?,
+                Seen::Nothing => writeln!(out, "sees nothing")?,
+                Seen::Config(config) => writeln!(out, "sees {config}")?,
+            }
         }
         if let Some(schema) = &plugin.schema {
             writeln!(out, "  schema {schema}")?;

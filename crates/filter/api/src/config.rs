@@ -11,6 +11,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
+use crate::plugin::Sight;
 use crate::{
     BuildBridge, BuildLogger, BuildNetwork, BuildNewcomer, BuildService, Filter, GuardFactory, Host, Withheld,
 };
@@ -157,6 +158,12 @@ pub trait Factory: Send + Sync {
         crate::plugin::Standing::default()
     }
 
+    /// What of these overrides counts, for `explain` and the admin. `None` of a filter that is no plugin, or whose own code
+    /// merges them.
+    fn sight(&self, _: &ScopedConfigs) -> Option<Sight> {
+        None
+    }
+
     /// What the admin tells about a plugin's state for the time being.
     fn note(&self) -> Option<&'static str> {
         None
@@ -191,6 +198,17 @@ impl ScopedConfigs {
     /// The most specific one of type `T`.
     pub fn most_specific<T: 'static>(&self) -> Option<&T> {
         self.specific_first().next()
+    }
+
+    /// The one that hides the others where only one counts, with the name of its scope.
+    pub fn narrowest(&self) -> Option<(&'static str, &RouteConfig)> {
+        let scopes = [
+            ("weighted cluster", &self.weighted_cluster),
+            ("route", &self.route),
+            ("virtual host", &self.virtual_host),
+            ("route table", &self.table),
+        ];
+        scopes.into_iter().find_map(|(scope, config)| Some((scope, config.as_ref()?)))
     }
 
     /// All of type `T`, the most specific first.

@@ -41,6 +41,17 @@ pub struct Script {
     pub digest: String,
 }
 
+/// What counts for a plugin on a route, of all that its scopes say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sight {
+    /// It does not run there.
+    Off,
+    /// Nothing: it runs with the gateway-level configuration alone.
+    Nothing,
+    /// This configuration.
+    Config(Value),
+}
+
 /// What a plugin may do, and what happens when it fails.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::plugin::Facts;
+use postrider_filter_api::plugin::{Facts, Sight};
 use postrider_filter_api::{ConfigError, Factory, Filter, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::json::to_json_text;
 use postrider_filter_plugin::read::keep;
@@ -164,6 +164,10 @@ impl Factory for Plugin {
 
     fn uses_connection(&self) -> bool {
         self.library.contents.uses_connection
+    }
+
+    fn sight(&self, configs: &ScopedConfigs) -> Option<Sight> {
+        Some(Override::sight(configs))
     }
 
     fn plugin(&self) -> Option<&Facts> {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_filter_api::ConfigError;
-use postrider_filter_api::plugin::{CircuitRule, DEFAULT_CIRCUIT, DEFAULT_CPU, DEFAULT_MEMORY, Facts, OnError, Policy};
+use postrider_filter_api::plugin::{
+    CircuitRule, DEFAULT_CIRCUIT, DEFAULT_CPU, DEFAULT_MEMORY, Facts, OnError, Policy, Sight,
+};
+use postrider_filter_api::{ConfigError, RouteConfig, ScopedConfigs};
 use postrider_model::{Fields, Value, ValueError};
 
 use crate::code::{Code, MAX_CODE_BYTES};
@@ -151,6 +153,19 @@ impl Override {
         }
         errors.extend(fields.finish().err().into_iter().flatten());
         if errors.is_empty() { Ok(Override { config, disabled }) } else { Err(errors) }
+    }
+
+    /// What counts on a route with these overrides of a manifest's plugin: the most specific one alone.
+    pub fn sight(configs: &ScopedConfigs) -> Sight {
+        let Some((_, RouteConfig { shown: Value::Map(fields), .. })) = configs.narrowest() else {
+            return Sight::Nothing;
+        };
+        let of = |key: &str| fields.iter().find(|(known, _)| known == key).map(|(_, value)| value);
+        match (of("disabled"), of("config")) {
+            (Some(Value::Bool(true)), _) => Sight::Off,
+            (_, None | Some(Value::Null)) => Sight::Nothing,
+            (_, Some(config)) => Sight::Config(config.clone()),
+        }
     }
 }
 

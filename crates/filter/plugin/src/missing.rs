@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use postrider_filter_api::plugin::{Facts, OnError};
+use postrider_filter_api::plugin::{Facts, OnError, Sight};
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, LocalReply, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
@@ -48,6 +48,10 @@ impl Factory for Missing {
     /// What only stands in for another thing is built anew each time.
     fn is_current(&self) -> bool {
         false
+    }
+
+    fn sight(&self, configs: &ScopedConfigs) -> Option<Sight> {
+        configs.narrowest().is_none_or(|(_, own)| own.value.is::<Override>()).then(|| Override::sight(configs))
     }
 
     fn plugin(&self) -> Option<&Facts> {

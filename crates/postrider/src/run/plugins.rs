@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus, RouteConfigStatus};
-use postrider_filter_api::plugin::{Facts, OnError, Standing};
+use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus, RouteConfigStatus, Seen};
+use postrider_filter_api::plugin::{Facts, OnError, Sight, Standing};
 use postrider_filter_api::{Factory, RouteFacts};
 use postrider_filter_plugin::json::to_json;
 use postrider_telemetry::StatSet;
@@ -169,6 +169,7 @@ fn status(facts: &Facts, note: Option<&str>, standing: Standing) -> PluginStatus
             cpu_kills: policy.circuit.cpu_kills,
             window: policy.circuit.window,
             retry: policy.circuit.retry,
+            kills_only: policy.circuit.kills_only,
         },
         clusters: policy.clusters.clone(),
         config: to_json(&facts.config),
@@ -187,16 +188,14 @@ fn route_configs(routes: &RoutesPlan, plugin: &str) -> Vec<RouteConfigStatus> {
                 chain.0.iter().find(|filter| filter.factory.plugin().is_some_and(|facts| facts.name == plugin))
             });
             let Some(filter) = filter else { continue };
-            let scopes = &filter.configs;
-            let scopes = [
-                ("weighted cluster", &scopes.weighted_cluster),
-                ("route", &scopes.route),
-                ("virtual host", &scopes.virtual_host),
-                ("route table", &scopes.table),
-            ];
-            let counts = scopes.into_iter().find_map(|(scope, config)| Some((scope, config.as_ref()?)));
-            let Some((scope, config)) = counts else { continue };
-            let status = RouteConfigStatus { route: name(&route.facts), scope, config: to_json(&config.shown) };
+            let Some((scope, config)) = filter.configs.narrowest() else { continue };
+            let seen = match filter.factory.sight(&filter.configs) {
+                None => Seen::Merged,
+                Some(Sight::Off) => Seen::Off,
+                Some(Sight::Nothing) => Seen::Nothing,
+                Some(Sight::Config(config)) => Seen::Config(to_json(&config)),
+            };
+            let status = RouteConfigStatus { route: name(&route.facts), scope, config: to_json(&config.shown), seen };
             // A weighted cluster that says nothing sees what its route does.
             if !configs.contains(&status) {
                 configs.push(status);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::plugin::{Facts, Script, Standing};
+use postrider_filter_api::plugin::{Facts, Script, Sight, Standing};
 use postrider_filter_api::{ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::Code;
 use postrider_filter_plugin::read::{keep, object};
@@ -249,6 +249,16 @@ impl Factory for Lua {
 
     fn files(&self) -> &[WatchedFile] {
         &self.template.files
+    }
+
+    fn sight(&self, configs: &ScopedConfigs) -> Option<Sight> {
+        let own = configs.narrowest().and_then(|(_, own)| Some((own.value.downcast_ref()?, &own.shown)));
+        Some(match own {
+            None => Sight::Nothing,
+            Some((Override::Disabled, _)) => Sight::Off,
+            Some((Override::Named(name, _), _)) if !self.named.contains_key(name) => Sight::Off,
+            Some((_, shown)) => Sight::Config(shown.clone()),
+        })
     }
 
     fn plugin(&self) -> Option<&Facts> {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::plugin::{Facts, Standing};
+use postrider_filter_api::plugin::{Facts, Sight, Standing};
 use postrider_filter_api::{ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::read::{keep, object};
-use postrider_filter_plugin::{Code, Edition, MAX_CODE_BYTES, Missing};
+use postrider_filter_plugin::{Code, Edition, MAX_CODE_BYTES, Missing, Override};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::rules::{self, Rules};
@@ -162,6 +162,12 @@ struct Own {
 }
 
 impl Rider {
+    /// The entry of this plugin. The most specific list counts alone, whether it names the plugin or not.
+    fn entry<'c>(&self, configs: &'c ScopedConfigs) -> Option<&'c Entry> {
+        let name = &self.recipe.facts.name;
+        configs.most_specific::<Entries>().and_then(|all| all.0.iter().find(|entry| entry.name == *name))
+    }
+
     /// What the pipeline is asked for: a side whose functions are all skipped is none of this plugin's.
     fn hooks(&self) -> Hooks {
         let [request_head, request_body, response_head, response_body] = self.skipped;
@@ -183,7 +189,7 @@ impl Rider {
 impl Factory for Rider {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
         if let Overrides::Manifest(schema) = &self.kind {
-            let own = postrider_filter_plugin::Override::read(kind, value, schema.as_ref())?;
+            let own = Override::read(kind, value, schema.as_ref())?;
             // Without a configuration of its own an override says nothing to the script.
             let id = if own.config.is_some() { next_config_id() } else { 0.0 };
             let own = Own { config: own.config, disabled: own.disabled, id };
@@ -213,9 +219,7 @@ impl Factory for Rider {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        let name = &self.recipe.facts.name;
-        // The most specific configuration counts alone, whether it names this plugin or not.
-        let entry = configs.most_specific::<Entries>().and_then(|all| all.0.iter().find(|entry| entry.name == *name));
+        let entry = self.entry(configs);
         let own = configs.most_specific::<Own>();
         let disabled = own.is_some_and(|own| own.disabled);
         let (config, id, is_named) = match (entry, own) {
@@ -245,6 +249,14 @@ impl Factory for Rider {
 
     fn is_current(&self) -> bool {
         self.edition.as_ref().is_none_or(Edition::is_current)
+    }
+
+    fn sight(&self, configs: &ScopedConfigs) -> Option<Sight> {
+        Some(match (&self.kind, self.entry(configs)) {
+            (Overrides::Manifest(_), _) => Override::sight(configs),
+            (Overrides::Rider, Some(Entry { config: Some(config), .. })) => Sight::Config(config.clone()),
+            (Overrides::Rider, _) => Sight::Nothing,
+        })
     }
 
     fn plugin(&self) -> Option<&Facts> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use postrider_filter_api::plugin::Facts;
+use postrider_filter_api::plugin::{Facts, Sight};
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream, WatchedFile,
 };
@@ -128,6 +128,10 @@ impl Factory for Wasm {
     /// Modules say by a foreign function what outlives a request.
     fn uses_connection(&self) -> bool {
         self.plugin.program.analysis.calls_foreign
+    }
+
+    fn sight(&self, configs: &ScopedConfigs) -> Option<Sight> {
+        Some(Override::sight(configs))
     }
 
     fn note(&self) -> Option<&'static str> {

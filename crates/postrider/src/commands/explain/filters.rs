@@ -1,6 +1,8 @@
 //! The filters as one route sees them: which are on, and every configuration that applies, with its place.
 
+use postrider_filter_api::plugin::Sight;
 use postrider_model::{Action, FilterOverride, FilterSlot, HttpConnection, Route, Target, Value, VirtualHost};
+use postrider_worker::RoutesPlan;
 use serde_json::{Map, Number};
 
 /// A filter of the chain, on or off, with its configurations from the least specific to the most.
@@ -8,6 +10,20 @@ pub struct SeenFilter<'p> {
     pub slot: &'p FilterSlot,
     pub on: bool,
     pub configs: Vec<SeenConfig<'p>>,
+    /// The name of the plugin that it is, which may be another than the filter's.
+    pub plugin: Option<&'p str>,
+    /// What of the configurations counts for a plugin: on the route, and with each weighted cluster that says something of its
+    /// own.
+    pub sights: Vec<SeenSight<'p>>,
+}
+
+/// What a plugin sees.
+pub struct SeenSight<'p> {
+    /// The weighted cluster; `None` for the route, or a request without one.
+    pub cluster: Option<&'p str>,
+    pub sight: Sight,
+    /// The scope that has the word.
+    pub scope: Option<&'static str>,
 }
 
 /// What one scope says about a filter.
@@ -49,10 +65,48 @@ impl Scope<'_> {
 /// filter is on is the route's word: which cluster is drawn is not known.
 pub fn seen_filters<'p>(
     http: &'p HttpConnection,
+    plan: &'p RoutesPlan,
     virtual_host: Option<&'p VirtualHost>,
-    route: Option<&'p Route>,
+    route: Option<(u32, &'p Route)>,
 ) -> Vec<SeenFilter<'p>> {
-    http.filters.iter().map(|slot| seen(slot, http, virtual_host, route)).collect()
+    let slots = http.filters.iter().zip(&plan.factories).enumerate();
+    let filters = slots.map(|(index, (slot, factory))| {
+        let mut filter = seen(slot, http, virtual_host, route.map(|(_, route)| route));
+        filter.plugin = factory.plugin().map(|facts| facts.name.as_str());
+        if filter.plugin.is_some() {
+            filter.sights = sights(index, plan, route);
+            let of_route = filter.sights.iter().find(|seen| seen.cluster.is_none());
+            filter.on &= of_route.is_none_or(|seen| seen.sight != Sight::Off);
+        }
+        filter
+    });
+    filters.collect()
+}
+
+/// What the plugin in this place sees, as the compiled plan has it.
+fn sights<'p>(place: usize, plan: &'p RoutesPlan, route: Option<(u32, &'p Route)>) -> Vec<SeenSight<'p>> {
+    let compiled = route.and_then(|(id, _)| plan.routes.get(id as usize));
+    // The first chain is that of requests without a route.
+    let of_route = (None, compiled.map_or(0, |route| route.filters));
+    let of_clusters = compiled.iter().flat_map(|route| &route.weighted_filters).copied();
+    let names = route.and_then(|(_, route)| match &route.action {
+        Action::Forward(forward) => match &forward.target {
+            Target::Weighted(clusters) => Some(clusters.iter().map(|cluster| cluster.cluster.as_str())),
+            _ => None,
+        },
+        _ => None,
+    });
+    let of_clusters = names.into_iter().flatten().map(Some).zip(of_clusters);
+    let sight = |(cluster, chain): (Option<&'p str>, u32)| {
+        let chain = plan.filter_chains.get(chain as usize)?;
+        let Some(filter) = chain.0.iter().find(|filter| filter.slot as usize == place) else {
+            return Some(SeenSight { cluster, sight: Sight::Off, scope: None });
+        };
+        let sight = filter.factory.sight(&filter.configs)?;
+        let scope = filter.configs.narrowest().map(|(scope, _)| scope);
+        Some(SeenSight { cluster, sight, scope })
+    };
+    std::iter::once(of_route).chain(of_clusters).filter_map(sight).collect()
 }
 
 fn seen<'p>(
@@ -94,7 +148,8 @@ fn seen<'p>(
         }
     }
     let last = configs.iter().rfind(|config| !matches!(config.scope, Scope::WeightedCluster(_)));
-    SeenFilter { slot, on: last.is_none_or(|config| !config.disabled), configs }
+    let on = last.is_none_or(|config| !config.disabled);
+    SeenFilter { slot, on, configs, plugin: None, sights: Vec::new() }
 }
 
 /// A filter's configuration as JSON.

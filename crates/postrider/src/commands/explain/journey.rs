@@ -192,10 +192,11 @@ fn route<'p>(plan: &'p Plan, http: &'p HttpPlan, asked: &Asked<'_>) -> Routing<'
     // 0 is inside every share of traffic.
     let explanation = table.explain(asked.head, asked, 0);
     let virtual_host = explanation.virtual_host.map(|id| table.virtual_host(id));
-    let winner = explanation.winner.as_ref().map(|found| table.route(found.route));
+    let found = explanation.winner.as_ref().map(|found| (found.route, table.route(found.route)));
+    let winner = found.map(|(_, route)| route);
     Routing {
         tried: explanation.tried.iter().map(|tried| (table.route(tried.route), tried.outcome.clone())).collect(),
-        filters: seen_filters(&http.model, virtual_host, winner),
+        filters: seen_filters(&http.model, &http.routes, virtual_host, found),
         winner: winner.map(|route| Winner { route, end: end(plan, route, asked) }),
         virtual_host,
         explanation,

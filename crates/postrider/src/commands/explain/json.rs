@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use postrider_filter_api::plugin::Sight;
 use postrider_model::{Discovery, EndpointHealth};
 use postrider_router::Outcome;
 use serde_json::{Value, json};
@@ -89,7 +90,23 @@ fn seen_filter(filter: &SeenFilter<'_>, places: &Places<'_>) -> Value {
             out
         })
         .collect();
-    json!({ "name": filter.slot.name, "type": filter.slot.kind, "on": filter.on, "configs": configs })
+    let mut out = json!({ "name": filter.slot.name, "type": filter.slot.kind, "on": filter.on, "configs": configs });
+    if let Some(plugin) = filter.plugin {
+        out["plugin"] = json!(plugin);
+        let sights = filter.sights.iter().map(|seen| {
+            let mut out = json!({ "runs": seen.sight != Sight::Off, "sees": null });
+            if let Sight::Config(config) = &seen.sight {
+                out["sees"] = to_json(config);
+                out["scope"] = json!(seen.scope);
+            }
+            if let Some(cluster) = seen.cluster {
+                out["weighted_cluster"] = json!(cluster);
+            }
+            out
+        });
+        out["sights"] = sights.collect();
+    }
+    out
 }
 
 fn route(winner: &Winner<'_>, journey: &Journey<'_>, places: &Places<'_>) -> Value {

@@ -133,6 +133,94 @@ fn filters_are_on_or_off_as_the_compiled_plan_has_them() {
     }
 }
 
+const RIDER: &str = r#"
+static_resources:
+  listeners:
+  - name: web
+    address: { socket_address: { address: 127.0.0.1, port_value: 8080 } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: web
+          route_config:
+            virtual_hosts:
+            - name: v
+              domains: ["*"]
+              typed_per_filter_config:
+                proxy.filters.http.rider:
+                  "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.RouteFilterConfig
+                  plugins: [{ name: g1, config: { v: 1 } }, { name: g2, config: { v: 2 } }]
+                m: { "@type": type.googleapis.com/postrider.filters.http.plugin.v1.PluginPerRoute, config: { a: host } }
+              routes:
+              - match: { prefix: /a }
+                route: { weighted_clusters: { clusters: [
+                  { name: c, weight: 1 }, { name: d, weight: 1, typed_per_filter_config: {
+                    m: { "@type": type.googleapis.com/postrider.filters.http.plugin.v1.PluginPerRoute, disabled: true } } }] } }
+                typed_per_filter_config:
+                  proxy.filters.http.rider:
+                    "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.RouteFilterConfig
+                    plugins: [{ name: g1, config: { r: 1 } }]
+                  m: { "@type": type.googleapis.com/postrider.filters.http.plugin.v1.PluginPerRoute, config: { a: own } }
+              - match: { prefix: /off }
+                direct_response: { status: 200 }
+                typed_per_filter_config:
+                  m: { "@type": type.googleapis.com/postrider.filters.http.plugin.v1.PluginPerRoute, disabled: true }
+              - match: { prefix: / }
+                direct_response: { status: 200 }
+          http_filters:
+          - name: proxy.filters.http.rider
+            typed_config:
+              "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
+              plugin: { name: g1, code: { local: { inline_string: "return {}" } } }
+          - name: proxy.filters.http.rider
+            typed_config:
+              "@type": type.googleapis.com/proxy.filters.http.rider.v3alpha1.FilterConfig
+              plugin: { name: g2, code: { local: { inline_string: "return {}" } } }
+          - name: m
+            typed_config:
+              "@type": type.googleapis.com/postrider.filters.http.plugin.v1.Plugin
+              name: m
+              runtime: rider
+              code: { inline_string: "return {}" }
+          - name: envoy.filters.http.router
+            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+  clusters: [{ name: c, type: STATIC }, { name: d, type: STATIC }]
+"#;
+
+#[test]
+fn a_plugin_is_explained_with_what_counts_for_it() {
+    let input = Input::flags(None, Some(RIDER.to_owned()), false, config::Service::default()).unwrap();
+    let checked = config::check(&input, None, 1).unwrap();
+    let (json, text) = explain(&checked, "http://a:8080/a", &[]);
+    let filter = |json: &Value, index: usize| json["filters"][index].clone();
+    let [g1, g2, m] = [0, 1, 2].map(|index| filter(&json, index));
+    assert_eq!((&g1["plugin"], &g1["sights"][0]["sees"]), (&"g1".into(), &serde_json::json!({ "r": 1 })), "{json:#}");
+    assert_eq!(g1["sights"][0]["scope"], "route");
+    // The route's list hides that of the virtual host, though it does not name this plugin.
+    assert_eq!((&g2["plugin"], &g2["sights"][0]["sees"]), (&"g2".into(), &Value::Null), "{json:#}");
+    assert_eq!((&g2["on"], &g2["sights"][0]["runs"]), (&true.into(), &true.into()));
+    assert_eq!(m["sights"][0]["sees"]["a"], "own");
+    let of_d = m["sights"].as_array().unwrap().iter().find(|seen| seen["weighted_cluster"] == "d").unwrap();
+    assert_eq!(of_d["runs"], false);
+    for line in [
+        "proxy.filters.http.rider, plugin g1\n",
+        "  sees: {\"r\":1}, of the route\n",
+        "proxy.filters.http.rider, plugin g2\n",
+        "  sees: nothing but the chain's configuration\n",
+        "  sees: {\"a\":\"own\"}, of the route\n",
+        "  does not run here with cluster d\n",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
+    }
+    let (json, text) = explain(&checked, "http://a:8080/off", &[]);
+    assert_eq!((&filter(&json, 2)["on"], &filter(&json, 1)["sights"][0]["sees"]["v"]), (&false.into(), &2.into()));
+    assert!(text.contains("m (off)\n") && text.contains("  does not run here\n"), "{text}");
+    let (json, _) = explain(&checked, "http://a:8080/", &[]);
+    assert_eq!((&filter(&json, 2)["on"], &filter(&json, 2)["sights"][0]["sees"]["a"]), (&true.into(), &"host".into()));
+}
+
 #[test]
 fn a_request_that_the_listener_refuses_says_with_what() {
     let (json, text) = explain(&gateway(), "http://shop.example/", &["host: a b"]);

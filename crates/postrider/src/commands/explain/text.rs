@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use postrider_filter_api::plugin::Sight;
 use postrider_model::{Discovery, EndpointHealth, Route};
 use postrider_router::Outcome;
 
@@ -90,7 +91,9 @@ impl Page<'_> {
 
     fn filter(&mut self, filter: &SeenFilter<'_>) {
         let state = if filter.on { "" } else { " (off)" };
-        self.line("filter", &format!("{}{state}", filter.slot.name), "");
+        let plugin = filter.plugin.filter(|plugin| *plugin != filter.slot.name);
+        let plugin = plugin.map(|plugin| format!(", plugin {plugin}")).unwrap_or_default();
+        self.line("filter", &format!("{}{plugin}{state}", filter.slot.name), "");
         for config in &filter.configs {
             let says = match (config.value, config.disabled) {
                 (Some(value), false) => to_json(value).to_string(),
@@ -99,6 +102,16 @@ impl Page<'_> {
                 (None, false) => "on".to_owned(),
             };
             self.line("", &format!("  {}: {says}", config.scope.name()), config.origin);
+        }
+        for seen in &filter.sights {
+            let with = seen.cluster.map(|cluster| format!(" with cluster {cluster}")).unwrap_or_default();
+            let of = seen.scope.map(|scope| format!(", of the {scope}")).unwrap_or_default();
+            let line = match &seen.sight {
+                Sight::Off => format!("  does not run here{with}"),
+                Sight::Nothing => format!("  sees{with}: nothing but the chain's configuration"),
+                Sight::Config(config) => format!("  sees{with}: {}{of}", to_json(config)),
+            };
+            self.line("", &line, "");
         }
     }
 
