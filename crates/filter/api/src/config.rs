@@ -200,6 +200,11 @@ impl ScopedConfigs {
         self.specific_first().next()
     }
 
+    /// All that there are.
+    pub fn each(&self) -> impl Iterator<Item = &RouteConfig> {
+        [&self.table, &self.virtual_host, &self.route, &self.weighted_cluster].into_iter().flatten()
+    }
+
     /// The one that hides the others where only one counts, with the name of its scope.
     pub fn narrowest(&self) -> Option<(&'static str, &RouteConfig)> {
         let scopes = [

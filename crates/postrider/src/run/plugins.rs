@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus, RouteConfigStatus, Seen};
 use postrider_filter_api::plugin::{Facts, OnError, Sight, Standing};
-use postrider_filter_api::{Factory, RouteFacts};
+use postrider_filter_api::{Factory, RouteFacts, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::json::to_json;
 use postrider_telemetry::StatSet;
 use postrider_telemetry::stats::sets::scope_of_address;
@@ -82,30 +82,97 @@ fn tell<'p, 's>(
     Some(status)
 }
 
-/// Plugins that came, went, or have another code, policy or configuration.
+/// Plugins that came, went, or have another code, policy or configuration, and other files that say something else now.
 pub fn changes(old: Option<&Plan>, new: &Plan) -> Vec<Change> {
-    let all = |plan: &Plan| -> Vec<Facts> {
-        let mut all: Vec<Facts> = Vec::new();
-        let of_chains = plan.plugins().map(|(_, _, facts)| facts);
-        for facts in of_chains.chain(plan.plugins_beside_chains()) {
-            if !all.contains(facts) {
-                all.push(facts.clone());
-            }
-        }
-        all
-    };
-    let (old, new) = (old.map(all).unwrap_or_default(), all(new));
-    let named = |facts: &[Facts], name: &str| facts.iter().any(|known| known.name == name);
-    let change = |kind, facts: &Facts| Change { kind, what: format!("plugin {}", facts.name) };
+    let (old_parts, new_parts) = (old.map(parts).unwrap_or_default(), parts(new));
+    let named = |parts: &[Part<'_>], name: &str| parts.iter().any(|known| known.facts.name == name);
+    let change = |kind, part: &Part<'_>| Change { kind, what: format!("plugin {}", part.facts.name) };
     let mut changes = Vec::new();
-    for facts in new.iter().filter(|facts| !old.contains(facts)) {
-        let kind = if named(&old, &facts.name) { ChangeKind::Changed } else { ChangeKind::Added };
-        changes.push(change(kind, facts));
+    for part in &new_parts {
+        let known = old_parts.iter().filter(|known| known.facts == part.facts);
+        let is_known = known.clone().next().is_some();
+        if is_known && !known.flat_map(|known| &known.files).any(|file| says_else(file, &part.files)) {
+            continue;
+        }
+        let kind = if named(&old_parts, &part.facts.name) { ChangeKind::Changed } else { ChangeKind::Added };
+        changes.push(change(kind, part));
     }
-    for facts in old.iter().filter(|facts| !named(&new, &facts.name)) {
-        changes.push(change(ChangeKind::Removed, facts));
+    for part in old_parts.iter().filter(|part| !named(&new_parts, &part.facts.name)) {
+        changes.push(change(ChangeKind::Removed, part));
+    }
+    let now: Vec<&WatchedFile> = new.files().collect();
+    let is_of_plugin = |file: &WatchedFile| {
+        let is_its = |part: &Part<'_>| {
+            part.files.iter().any(|own| own.path == file.path) || file.path.as_os_str() == part.facts.source.as_str()
+        };
+        new_parts.iter().any(is_its)
+    };
+    let mut told: Vec<&WatchedFile> = Vec::new();
+    for file in old.into_iter().flat_map(Plan::files) {
+        if says_else(file, &now) && !is_of_plugin(file) && !told.iter().any(|known| known.path == file.path) {
+            told.push(file);
+            changes.push(Change { kind: ChangeKind::Changed, what: format!("file {}", file.path.display()) });
+        }
     }
     changes
+}
+
+/// A plugin with all files that it and what routes say about it were read from.
+struct Part<'p> {
+    facts: &'p Facts,
+    files: Vec<&'p WatchedFile>,
+}
+
+/// Whether the file says something else among these.
+fn says_else(file: &WatchedFile, files: &[&WatchedFile]) -> bool {
+    files.iter().any(|other| other.path == file.path && **other != *file)
+}
+
+/// Every plugin once, by its facts.
+fn parts(plan: &Plan) -> Vec<Part<'_>> {
+    let mut all: Vec<Part<'_>> = Vec::new();
+    let chains = plan.listeners.iter().flat_map(|listener| listener.each_chain()).filter_map(|chain| chain.routes());
+    for routes in chains {
+        for factory in &routes.factories {
+            let Some(facts) = factory.plugin() else { continue };
+            let filters = routes.filter_chains.iter().flat_map(|chain| &chain.0);
+            let own = filters.filter(|filter| Arc::ptr_eq(&filter.factory, factory)).map(|filter| &filter.configs);
+            let of_routes = own.flat_map(ScopedConfigs::each).flat_map(|config| &config.files);
+            add(&mut all, facts, factory.files().iter().chain(of_routes));
+        }
+    }
+    for factory in upstream_factories(plan) {
+        if let Some(facts) = factory.plugin() {
+            add(&mut all, facts, factory.files());
+        }
+    }
+    for service in &plan.services {
+        if let Some(facts) = service.factory.plugin() {
+            add(&mut all, facts, service.factory.files());
+        }
+    }
+    for logger in &plan.loggers {
+        if let Some(facts) = logger.factory.plugin() {
+            add(&mut all, facts, logger.factory.files());
+        }
+    }
+    for facts in plan.plugins().map(|(_, _, facts)| facts).chain(plan.plugins_beside_chains()) {
+        add(&mut all, facts, []);
+    }
+    all
+}
+
+fn add<'p>(all: &mut Vec<Part<'p>>, facts: &'p Facts, files: impl IntoIterator<Item = &'p WatchedFile>) {
+    let at = all.iter().position(|known| known.facts == facts).unwrap_or_else(|| {
+        all.push(Part { facts, files: Vec::new() });
+        all.len() - 1
+    });
+    let Some(part) = all.get_mut(at) else { return };
+    for file in files {
+        if !part.files.contains(&file) {
+            part.files.push(file);
+        }
+    }
 }
 
 /// The names of a plan's plugins, as statistics have them.
@@ -293,6 +360,51 @@ static_resources:
             words(changes(Some(&old), &renamed)),
             [(ChangeKind::Added, "plugin tag".to_owned()), (ChangeKind::Removed, "plugin mark".to_owned())]
         );
+    }
+
+    #[test]
+    fn a_required_file_and_a_routes_script_are_parts_of_their_plugin_and_other_files_are_told_by_themselves() {
+        let folder = std::env::temp_dir().join(format!("postrider-parts-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        write("kit.lua", "return 1");
+        write("route.lua", "function envoy_on_request(h) end");
+        write("judge.lua", "function envoy_match(text) return true end");
+        write("users", "u:{SHA}6NSi9zGis3/LFpY50UzLk1CVLVk=");
+        let text = PROXY
+            .replace("filter_context: { loud: false }", "source_code: { filename: FOLDER/route.lua }")
+            .replace(
+                "{ inline_string: \"function envoy_on_request(h) end -- CODE\" }",
+                "{ inline_string: \"require('kit')\" }\n              package_paths: [\"FOLDER/?.lua\"]",
+            )
+            .replace(
+                "match: { prefix: \"/\" }",
+                "match: { prefix: \"/\", headers: [{ name: x, string_match: { custom: { name: j, typed_config: { \
+                 \"@type\": type.googleapis.com/envoy.extensions.string_matcher.lua.v3.Lua, source_code: { filename: FOLDER/judge.lua } } } } }] }",
+            )
+            .replace(
+                "          http_filters:\n",
+                "          http_filters:\n          - name: auth\n            typed_config:\n              \"@type\": \
+                 type.googleapis.com/envoy.extensions.filters.http.basic_auth.v3.BasicAuth\n              users: { filename: FOLDER/users }\n",
+            )
+            .replace("FOLDER", &folder.display().to_string());
+        let told = |old: &Plan, new: &Plan| -> Vec<String> {
+            changes(Some(old), new).into_iter().map(|change| change.what).collect()
+        };
+        let first = plan(&text);
+        assert!(told(&first, &plan(&text)).is_empty());
+        write("kit.lua", "return 2");
+        let second = plan(&text);
+        assert_eq!(told(&first, &second), ["plugin mark"]);
+        write("route.lua", "function envoy_on_request(h) h:logInfo('x') end");
+        let third = plan(&text);
+        assert_eq!(told(&second, &third), ["plugin mark"]);
+        write("users", "v:{SHA}6NSi9zGis3/LFpY50UzLk1CVLVk=");
+        let fourth = plan(&text);
+        assert_eq!(told(&third, &fourth), [format!("file {}", folder.join("users").display())]);
+        write("judge.lua", "function envoy_match(text) return false end");
+        assert_eq!(told(&fourth, &plan(&text)), ["plugin envoy.string_matcher.lua"]);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
