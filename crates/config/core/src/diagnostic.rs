@@ -187,6 +187,10 @@ impl Diagnostics {
         self.items.iter()
     }
 
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Diagnostic> {
+        self.items.iter_mut()
+    }
+
     /// Keeps only the findings that `keep` accepts.
     pub fn retain(&mut self, keep: impl FnMut(&Diagnostic) -> bool) {
         self.items.retain(keep);

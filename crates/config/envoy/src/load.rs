@@ -31,7 +31,7 @@ use self::decode::Decoder;
 pub use self::format::Format;
 pub(crate) use self::secrets::{SECRET_CONFIG, asks_for_generic, below};
 pub use self::secrets::{SecretFiles, load_secrets};
-use crate::form::{Form, PluginFile, PluginNode};
+use crate::form::{Form, OwnForms, PluginFile, PluginNode};
 use crate::message::Message;
 use crate::runtime::RuntimeOptions;
 use crate::{form, pgv, tree};
@@ -66,6 +66,7 @@ pub struct Loaded {
     pub diagnostics: Diagnostics,
     /// The files that the spans in both refer to: the main file, then the overlay and the plugins.
     pub sources: Sources,
+    pub(crate) own_forms: OwnForms,
 }
 
 /// Loads a bootstrap configuration.
@@ -76,17 +77,18 @@ pub fn load_bootstrap(file: &SourceFile, options: &LoadOptions) -> Loaded {
 /// Loads a file that holds a message of any type of the schema, such as a `DiscoveryResponse` or a listener.
 pub fn load_message(file: &SourceFile, type_name: &str, options: &LoadOptions) -> Loaded {
     let mut sources = Sources::of(file.clone());
-    let (bootstrap, diagnostics) = load_into(&mut sources, FileId::MAIN, file, type_name, options);
-    Loaded { bootstrap, diagnostics, sources }
+    let mut own_forms = OwnForms::default();
+    let (bootstrap, diagnostics) = load_into(&mut sources, (FileId::MAIN, file), type_name, options, &mut own_forms);
+    Loaded { bootstrap, diagnostics, sources, own_forms }
 }
 
 /// The message in a file that is `id` in `sources`; an overlay and plugins are added there.
 fn load_into(
     sources: &mut Sources,
-    id: FileId,
-    file: &SourceFile,
+    (id, file): (FileId, &SourceFile),
     type_name: &str,
     options: &LoadOptions,
+    own_forms: &mut OwnForms,
 ) -> (Option<Message>, Diagnostics) {
     let overlay = options.overlay.as_ref().map(|overlay| (sources.add(overlay.clone()), overlay));
     let mut loader =
@@ -97,8 +99,8 @@ fn load_into(
         Some(PluginNode { name: plugin.name.clone(), manifest: loader.manifest(&plugin.manifest, id)? })
     });
     let plugins: Vec<PluginNode> = plugins.collect();
-    let base = loader.parse(file, id, format, &plugins);
-    let over = overlay.map(|(id, overlay)| loader.parse(overlay, id, Format::Yaml, &[]));
+    let base = loader.parse((file, id), format, &plugins, own_forms);
+    let over = overlay.map(|(id, overlay)| loader.parse((overlay, id), Format::Yaml, &[], own_forms));
     let pool = postrider_envoy_proto::pool(
         std::iter::once(type_name)
             .chain(base.types.iter().chain(over.iter().flat_map(|over| &over.types)).map(String::as_str)),
@@ -153,7 +155,13 @@ impl Loader<'_> {
         root
     }
 
-    fn parse<'f>(&mut self, file: &'f SourceFile, id: FileId, format: Format, plugins: &[PluginNode]) -> Parsed<'f> {
+    fn parse<'f>(
+        &mut self,
+        (file, id): (&'f SourceFile, FileId),
+        format: Format,
+        plugins: &[PluginNode],
+        own_forms: &mut OwnForms,
+    ) -> Parsed<'f> {
         if file.bytes().len() > tree::MAX_BYTES {
             let message = format!("the file is longer than {} MiB", tree::MAX_BYTES >> 20);
             self.diagnostics.push(Diagnostic::error("limit-exceeded", message));
@@ -181,8 +189,8 @@ impl Loader<'_> {
                             .expected(format!("a mapping with the fields of {}", self.type_name)),
                     );
                 }
-                let root =
-                    root.and_then(|root| form::expand(&self.options.forms, root, plugins, &mut self.diagnostics));
+                let forms = &self.options.forms;
+                let root = root.and_then(|root| form::expand(forms, root, plugins, own_forms, &mut self.diagnostics));
                 let types = root.as_ref().map(types::of_tree).unwrap_or_default();
                 Parsed { input: root.map(Input::Tree), types }
             }

@@ -13,6 +13,7 @@ use postrider_model as model;
 use crate::coverage::{Coverage, UnsupportedPolicy};
 use crate::doctor::Report;
 use crate::dump::Dump;
+use crate::form::OwnForms;
 use crate::google_grpc;
 use crate::load::{LoadOptions, SecretFiles, load_bootstrap, load_secrets};
 use crate::lower::{Difference, FilterKinds, Input, locate, lower_bootstrap};
@@ -40,6 +41,7 @@ pub struct Outcome {
     /// Other files whose content became part of the configuration.
     contents: Vec<PathBuf>,
     coverage: Coverage,
+    own_forms: OwnForms,
     dump: Dump,
 }
 
@@ -59,6 +61,7 @@ pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds)
         secrets: SecretFiles::default(),
         contents: Vec::new(),
         coverage,
+        own_forms: loaded.own_forms,
         dump: Dump::new(file.clone(), options.clone()),
     };
     if let Some(written) = &outcome.bootstrap {
@@ -91,6 +94,7 @@ pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds)
         outcome.contents.dedup();
         outcome.diagnostics.append(lowered.diagnostics);
     }
+    outcome.diagnostics.iter_mut().for_each(|found| outcome.own_forms.relabel(found));
     outcome.diagnostics.sort();
     outcome
 }
@@ -125,18 +129,20 @@ impl Outcome {
     /// Adds what somebody who uses the snapshot found wrong with the part at `origin`, such as a key that does not fit
     /// its certificate. The configuration is refused.
     pub fn refuse(&mut self, origin: &model::Origin, code: &'static str, message: impl Into<String>) {
-        let span = self.locate(&origin.0);
-        let diagnostic = Diagnostic::new(Severity::Error, code, message);
-        self.diagnostics.push(diagnostic.at(span).path(origin.0.clone()));
-        self.diagnostics.sort();
+        self.add(Severity::Error, origin, code, message);
         self.snapshot = None;
     }
 
     /// Adds what somebody who uses the snapshot noticed about the part at `origin`, such as a certificate that ends soon.
     pub fn warn(&mut self, origin: &model::Origin, code: &'static str, message: impl Into<String>) {
+        self.add(Severity::Warning, origin, code, message);
+    }
+
+    fn add(&mut self, severity: Severity, origin: &model::Origin, code: &'static str, message: impl Into<String>) {
         let span = self.locate(&origin.0);
-        let diagnostic = Diagnostic::new(Severity::Warning, code, message);
-        self.diagnostics.push(diagnostic.at(span).path(origin.0.clone()));
+        let mut diagnostic = Diagnostic::new(severity, code, message).at(span).path(origin.0.clone());
+        self.own_forms.relabel(&mut diagnostic);
+        self.diagnostics.push(diagnostic);
         self.diagnostics.sort();
     }
 

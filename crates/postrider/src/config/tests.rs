@@ -86,3 +86,38 @@ fn a_dash_is_standard_input_and_nothing_to_watch() {
     let input = Input::argument(Path::new("-"));
     assert_eq!((input.path(), input.name().as_str()), (None, "<stdin>"));
 }
+
+/// The findings of a file in the short form, as its lines: place, code, path.
+fn short(text: &str) -> String {
+    inline(text, Service::default()).findings(false)
+}
+
+#[test]
+fn an_error_in_the_short_form_has_the_path_that_was_written() {
+    let text = r#"
+listen: "127.0.0.1:0"
+plugins:
+- name: p
+  runtime: rider
+  code: { inline: "return {}" }
+  config: { weight: [heavy] }
+  schema: { type: object, properties: { weight: { items: { type: number } } } }
+  options: { sandbox: none }
+routes:
+- { to: "http://127.0.0.1:9000", plugins: { p: { weight: [1, x] } } }
+"#;
+    let said = short(text);
+    for path in ["plugins[0].config.weight[0]", "plugins[0].options.sandbox", "routes[0].plugins.p.weight[1]"] {
+        assert!(said.contains(&format!("= path: {path}\n")), "{path} is not in\n{said}");
+    }
+    assert!(!said.contains("static_resources"), "{said}");
+}
+
+#[test]
+fn a_manifest_beside_the_file_has_its_own_paths() {
+    let manifest = "runtime: rider\ncode: { inline: 'return {}' }\noptions: { sandbox: none }\n";
+    let input = Input::flags(None, Some(with_filter("{}")), false, Service::default()).unwrap();
+    let manifests = Manifests::from([("p".to_owned(), manifest.to_owned())]);
+    let said = check(&input.with_manifests(&manifests), None, 1).unwrap().findings(false);
+    assert!(said.contains("/plugins/p:3:21: error") && said.contains("= path: options.sandbox\n"), "{said}");
+}

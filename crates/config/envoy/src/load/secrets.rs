@@ -8,6 +8,7 @@ use std::io::Read;
 use postrider_config_core::{Diagnostics, SourceFile, Sources};
 
 use super::LoadOptions;
+use crate::form::OwnForms;
 use crate::message::{Message, Value};
 use crate::tree;
 
@@ -132,7 +133,7 @@ pub fn load_secrets(
         let content = read(&path).map(|bytes| {
             let file = SourceFile::from_bytes(path.clone(), bytes);
             let id = sources.add(file.clone());
-            let (message, found) = super::load_into(sources, id, &file, RESPONSE, &options);
+            let (message, found) = super::load_into(sources, (id, &file), RESPONSE, &options, &mut OwnForms::default());
             for mut finding in found.iter().cloned() {
                 finding.path = format!("{}{}", below(&path), finding.path);
                 diagnostics.push(finding);
