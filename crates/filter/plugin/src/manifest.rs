@@ -155,6 +155,12 @@ impl Override {
         if errors.is_empty() { Ok(Override { config, disabled }) } else { Err(errors) }
     }
 
+    /// The schema that overrides of a manifest's plugin must satisfy, where the manifest itself may be wrong.
+    pub fn schema_of(manifest: &Value) -> Option<Schema> {
+        let schema = manifest.fields().ok()?.value("config_schema").filter(|schema| **schema != Value::Null)?;
+        Schema::compile(schema).ok()
+    }
+
     /// What counts on a route with these overrides of a manifest's plugin: the most specific one alone.
     pub fn sight(configs: &ScopedConfigs) -> Sight {
         let Some((_, RouteConfig { shown: Value::Map(fields), .. })) = configs.narrowest() else {

@@ -93,6 +93,33 @@ fn short(text: &str) -> String {
 }
 
 #[test]
+fn one_run_shows_what_a_schema_finds_everywhere() {
+    let text = r#"
+listen: "127.0.0.1:0"
+plugins:
+- name: p
+  runtime: rider
+  code: { inline: "return {}" }
+  config: { weight: heavy }
+  schema: { type: object, properties: { weight: { type: number } } }
+hosts:
+  a.test: { plugins: { p: { weight: host } } }
+routes:
+- { match: /own, to: "http://127.0.0.1:9000", plugins: { p: { weight: route } } }
+- { match: /shares, to: [{ url: "http://127.0.0.1:9000", plugins: { p: { weight: share } } }] }
+- { to: "http://127.0.0.1:9000" }
+"#;
+    let said = short(text);
+    for place in [":7:21: error", ":10:37: error", ":12:71: error", ":13:82: error"] {
+        assert!(said.contains(place), "{place} is not in\n{said}");
+    }
+    assert!(said.contains("4 errors"), "{said}");
+    // Neither does an error of something else hide them.
+    let said = short(&text.replace("weight: heavy", "weight: 1").replace("listen:", "listne: 1\nlisten:"));
+    assert!(said.contains("4 errors") && said.contains(":13:71: error"), "{said}");
+}
+
+#[test]
 fn an_error_in_the_short_form_has_the_path_that_was_written() {
     let text = r#"
 listen: "127.0.0.1:0"

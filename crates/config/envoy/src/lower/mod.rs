@@ -53,6 +53,7 @@ mod otlp_log;
 mod otlp_sink;
 mod outlier;
 mod overload;
+mod override_checks;
 mod plugin_rules;
 mod plugins;
 mod policy;
@@ -105,6 +106,16 @@ pub trait FilterKinds {
     fn check(&self, _name: &str, _kind: &str, _config: &model::Value) -> Vec<model::ValueError> {
         Vec::new()
     }
+
+    /// What the filter of this slot finds wrong with overrides, by their places in the list. Asked only where the file is refused
+    /// anyway; otherwise whoever compiles the snapshot finds it.
+    fn check_overrides(
+        &self,
+        _slot: &model::FilterSlot,
+        _overrides: &[&model::FilterConfig],
+    ) -> Vec<(usize, model::ValueError)> {
+        Vec::new()
+    }
 }
 
 impl<F: Fn(&str) -> bool> FilterKinds for F {
@@ -152,6 +163,9 @@ pub fn lower_bootstrap(input: &Input<'_>, kinds: &dyn FilterKinds, policy: Unsup
     rider::finish(&mut cx);
     secrets::finish(&mut cx, policy);
     root.finish(&mut cx.diagnostics, policy);
+    if input.earlier.has_errors() || cx.diagnostics.has_errors() {
+        override_checks::check(&mut cx, &snapshot, input.bootstrap);
+    }
     once_per_place(&mut cx.diagnostics);
     let sound = !input.earlier.has_errors() && !cx.diagnostics.has_errors();
     Lowered {
