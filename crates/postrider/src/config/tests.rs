@@ -148,3 +148,19 @@ fn a_manifest_beside_the_file_has_its_own_paths() {
     let said = check(&input.with_manifests(&manifests), None, 1).unwrap().findings(false);
     assert!(said.contains("/plugins/p:3:21: error") && said.contains("= path: options.sandbox\n"), "{said}");
 }
+
+#[test]
+fn a_budget_that_is_none_is_told_once_and_at_its_place() {
+    let plugin = |budget: &str| {
+        format!(
+            "listen: \"127.0.0.1:0\"\nplugins:\n- name: p\n  runtime: rider\n  code: {{ inline: 'return {{}}' }}\n  budget: {budget}\n\
+             routes: [{{ to: \"http://127.0.0.1:9000\" }}]\n"
+        )
+    };
+    let said = short(&plugin("{ cpu: 0ms }"));
+    assert!(said.contains(":6:18: error[rule-range]") && said.contains("1 error"), "{said}");
+    assert!(!said.contains("invalid-filter-config"), "{said}");
+    let said = short(&plugin("{ memory: 1KiB }"));
+    assert!(said.contains(":6:21: error") && said.contains("= path: plugins[0].budget.memory"), "{said}");
+    assert!(said.contains("does not load within 1024 bytes of memory") && said.contains("330 KiB"), "{said}");
+}

@@ -114,6 +114,11 @@ impl<'c> Lowering<'c> {
             .any(|broken| broken.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '['])))
     }
 
+    /// Whether the loader refused the value at `path` itself.
+    pub fn is_refused(&self, path: &str) -> bool {
+        self.broken.iter().any(|broken| broken == path)
+    }
+
     /// Whether the loader refused the list at `path`, an element of it as a whole, or an element's name.
     pub fn is_broken_list(&self, path: &str) -> bool {
         self.broken.iter().filter_map(|broken| broken.strip_prefix(path)).any(|rest| {

@@ -163,6 +163,10 @@ pub(super) fn checked(cx: &mut Lowering<'_>, extension: &Reader<'_>, any: &AnyRe
             "" => extension.path_of("typed_config"),
             below => format!("{}.{below}", extension.path_of("typed_config")),
         };
+        // What breaks a rule of the schema was told by that.
+        if cx.is_refused(&path) {
+            continue;
+        }
         cx.push(Diagnostic::new(Severity::Error, "invalid-filter-config", error.message).at(span).path(path));
     }
     config

@@ -11,11 +11,12 @@ use postrider_filter_plugin::read::{keep, object};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::rules::{self, Rules};
-use super::shared::{Recipe, paths};
+use super::shared::{Recipe, paths, refused};
 use crate::hooks::Scripted;
 use crate::last_error::LastError;
 use crate::program::{Dialect, Program, Sandbox, Sdk};
 use crate::view::View;
+use crate::vm::Fault;
 
 pub(super) const KIND: &str = "envoy.extensions.filters.http.lua.v3.Lua";
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.lua.v3.LuaPerRoute";
@@ -135,8 +136,13 @@ impl Template {
                 self.files.extend(recipe.program.required.iter().cloned());
                 Some(recipe)
             }
-            Err(message) => {
-                errors.push(ValueError { path: path.to_owned(), message: format!("script load error: {message}") });
+            Err(fault) => {
+                let memory = self.rules.policy.memory;
+                let error = match fault {
+                    Fault::Memory => refused(&fault, memory, "the script does not load", path.to_owned(), None),
+                    fault => ValueError { path: path.to_owned(), message: format!("script load error: {fault}") },
+                };
+                errors.push(error);
                 None
             }
         }

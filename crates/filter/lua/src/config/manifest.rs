@@ -10,7 +10,7 @@ use postrider_model::{Value, ValueError};
 
 use super::rider::{Overrides, Rider, with_required};
 use super::rules::{refuse_riders, sandbox_and_sdk};
-use super::shared::{Recipe, paths};
+use super::shared::{Recipe, paths, refused};
 use crate::last_error::LastError;
 use crate::program::{Dialect, Program, Sandbox, Sdk};
 
@@ -57,9 +57,9 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
             kind: Overrides::Manifest(manifest.schema),
             skipped: skipped(&manifest.phases),
         })),
-        Err(message) => {
-            let message = format!("the plugin does not load: {message}");
-            Err(vec![ValueError { path: "code".to_owned(), message }])
+        Err(fault) => {
+            let (path, budget) = ("code".to_owned(), Some("budget.memory_bytes"));
+            Err(vec![refused(&fault, manifest.policy.memory, "the plugin does not load", path, budget)])
         }
     }
 }

@@ -11,7 +11,7 @@ use postrider_filter_plugin::{Code, Edition, MAX_CODE_BYTES, Missing, Override};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::rules::{self, Rules};
-use super::shared::{Recipe, next_config_id};
+use super::shared::{Recipe, next_config_id, refused};
 use crate::hooks::Scripted;
 use crate::last_error::LastError;
 use crate::program::{Dialect, Program};
@@ -99,6 +99,7 @@ fn read(mut fields: Fields<'_>, rules: Rules, errors: &mut ConfigError) -> Optio
         required: Vec::new(),
     };
     let last_error = LastError::default();
+    let memory = facts.policy.memory;
     match Recipe::new(facts, program, "", &last_error) {
         Ok(recipe) => Some(Arc::new(Rider {
             last_error,
@@ -109,8 +110,9 @@ fn read(mut fields: Fields<'_>, rules: Rules, errors: &mut ConfigError) -> Optio
             kind: Overrides::Rider,
             skipped: [false; 4],
         })),
-        Err(message) => {
-            errors.push(ValueError { path, message: format!("the plugin does not load: {message}") });
+        Err(fault) => {
+            let budget = format!("{}.budget.memory_bytes", rules::KEY);
+            errors.push(refused(&fault, memory, "the plugin does not load", path, Some(&budget)));
             None
         }
     }

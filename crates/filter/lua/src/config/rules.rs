@@ -10,7 +10,7 @@ use postrider_model::{Fields, Value};
 use crate::program::{Dialect, Sandbox, Sdk};
 
 /// As `crates/config/envoy` puts them there.
-const KEY: &str = "postrider.rules";
+pub(super) const KEY: &str = "postrider.rules";
 
 /// The circuit of what Envoy's own types configure: their scripts fail open for the stream that they fail on, so a client
 /// that can make one fail must not switch it off for others.

@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use postrider_filter_api::plugin::Facts;
+use postrider_filter_api::plugin::{DEFAULT_MEMORY, Facts};
 use postrider_filter_api::{ConfigError, Hooks, Place, WatchedFile};
 use postrider_filter_plugin::Allowance;
 use postrider_filter_plugin::read::keep;
@@ -18,6 +18,7 @@ use crate::last_error::LastError;
 use crate::machine::{Hook, Machine};
 use crate::plugin::Plugin;
 use crate::program::Program;
+use crate::vm::Fault;
 
 /// A script with what is known about it; each worker makes its plugin of it once.
 pub(super) struct Recipe {
@@ -42,18 +43,18 @@ impl Recipe {
     /// Tries the script out.
     ///
     /// # Errors
-    /// It does not load, in the script's own words.
+    /// Why it does not load.
     pub(super) fn new(
         facts: Facts,
         program: Program,
         stat_prefix: &str,
         last_error: &LastError,
-    ) -> Result<Recipe, String> {
+    ) -> Result<Recipe, Fault> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let (facts, mut program) = (Arc::new(facts), Arc::new(program));
         let mut scratch = Scratch::default();
         let plugin = Plugin::trial(&facts, &program);
-        let machine = plugin.load_with(&mut scratch).map_err(|fault| fault.to_string())?;
+        let machine = plugin.load_with(&mut scratch)?;
         let hooks = hooks(&machine);
         drop((machine, plugin));
         let watched = |path: &PathBuf| WatchedFile::new(path, std::fs::read(path).ok().as_deref());
@@ -102,6 +103,21 @@ fn hooks(machine: &Machine) -> Hooks {
         ..Hooks::default()
     }
 }
+
+/// That a script does not load: `what` it is, and where it stands. Where there is a budget of memory that is too small, its place
+/// is told.
+pub(super) fn refused(fault: &Fault, memory: usize, what: &str, path: String, budget: Option<&str>) -> ValueError {
+    if *fault != Fault::Memory {
+        return ValueError { path, message: format!("{what}: {fault}") };
+    }
+    let path = budget.filter(|_| memory != DEFAULT_MEMORY).map_or(path, str::to_owned);
+    let message =
+        format!("{what} within {memory} bytes of memory, of which a machine takes about {MACHINE_KIB} KiB by itself");
+    ValueError { path, message }
+}
+
+/// What a machine without a script takes.
+const MACHINE_KIB: usize = 330;
 
 /// A number that tells route configurations apart.
 pub(super) fn next_config_id() -> f64 {
