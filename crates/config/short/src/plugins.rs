@@ -255,6 +255,14 @@ fn circuit(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Pai
     Some(pair("circuit", map(node.span, pairs)))
 }
 
+/// What a plugin may call.
+const SERVER: &str = "a server with its port, such as \"127.0.0.1:9000\", as calls name it";
+
+/// A name that is no URL and has no port: nothing says that it is a server's.
+fn is_bare(written: &str) -> bool {
+    !written.contains("://") && written.rsplit_once(':').is_none_or(|(_, port)| port.ends_with(']'))
+}
+
 /// The names of the clusters of these servers, each of which becomes one.
 fn clusters(node: &Node, path: &str, clusters: &mut Clusters, diagnostics: &mut Diagnostics) -> Vec<Node> {
     let mut names = Vec::new();
@@ -265,6 +273,11 @@ fn clusters(node: &Node, path: &str, clusters: &mut Clusters, diagnostics: &mut 
         }
         if let Some(known) = item.text().filter(|name| clusters.knows(name)) {
             names.push(text(item.span, known));
+        } else if item.text().is_some_and(is_bare) {
+            let written = item.text().unwrap_or_default();
+            let diagnostic = Diagnostic::error("unknown-cluster", format!("there is no cluster `{written}`"));
+            let diagnostic = diagnostic.at(item.span).path(path).expected(SERVER);
+            diagnostics.push(diagnostic.suggest(nearest(written, clusters.names())));
         } else if let Some(Target::One(name)) = clusters.target(item, &path, Scheme::Http, None, diagnostics) {
             names.push(text(item.span, name));
         }

@@ -377,6 +377,12 @@ fn mistakes_about_plugins_are_told_where_they_stand() {
         (format!("[{}]", plugin.replace("p.lua", "p.lua, budget: { memory: 16MB }")), "", "2:69", "no number of bytes"),
         (format!("[{}]", plugin.replace("p.lua", "p.lua, budget: { cpu: fast }")), "", "2:66", "`fast` is no duration"),
         (format!("[{}]", plugin.replace("p.lua", "p.lua, clusters: [{}]")), "", "2:62", "a server such as"),
+        (
+            format!("[{}]", plugin.replace("p.lua", "p.lua, clusters: [nosuch]")),
+            "",
+            "2:62",
+            "there is no cluster `nosuch`",
+        ),
         (format!("[{}]", plugin.replace("p.lua", "p.lua, config: 3")), "", "2:59", "config"),
         (format!("[{plugin}]"), ", plugins: { q: {} }", "4:30", "did you mean `p`?"),
         (format!("[{plugin}]"), ", plugins: { p: true }", "4:33", "or `false`"),

@@ -86,6 +86,11 @@ impl Clusters {
         self.known.iter().any(|known| known == name)
     }
 
+    /// The names of all that there are so far.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.known.iter().chain(self.all.iter().map(|cluster| &cluster.name)).map(String::as_str)
+    }
+
     /// The finished `clusters` list.
     pub fn into_nodes(self) -> Vec<Node> {
         self.all.into_iter().map(Cluster::into_node).collect()
