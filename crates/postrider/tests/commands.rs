@@ -315,6 +315,17 @@ fn get(address: &str, path: &str) -> String {
 }
 
 #[test]
+fn code_that_is_not_fetched_is_told_where_it_is_asked_for() {
+    let folder = Folder::new("not-fetched");
+    let text = "listen: \"127.0.0.1:0\"\nplugins:\n- name: p\n  runtime: rider\n  code: { remote: { url: \"https://a.test/p.lua\", \
+                sha256: 8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4 } }\n\
+                routes: [{ to: \"http://127.0.0.1:9000\" }]\n";
+    let (_, said) = expect(&["validate", &folder.write("p.yaml", text)], 0);
+    assert!(said.contains("p.yaml:5:19: warning[code-not-fetched]: code from https://a.test/p.lua"), "{said}");
+    assert!(said.contains("= path: plugins[0].code.remote\n"), "{said}");
+}
+
+#[test]
 fn a_changed_plugin_is_taken_a_broken_one_is_refused_and_top_shows_both() {
     let folder = Folder::new("plugin-live");
     let plugin = folder.write("mark.lua", &MARK.replace("VERSION", "-one"));

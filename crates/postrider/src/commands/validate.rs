@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use postrider_config_core::render;
-use postrider_filter_plugin::library;
-use postrider_model::Origin;
+use postrider_filter_plugin::{Remote, library};
+use postrider_model::{ConnectionHandler, Origin, Value as Config};
+use postrider_worker::Plan;
 use serde_json::{Value, json};
 
 use crate::config::{self, Checked, Input};
@@ -79,9 +80,54 @@ pub fn check(input: &Input) -> Result<Checked, Exit> {
     let mut checked = terminal::with_progress(&what, || config::check(input, None, WORKERS)).map_err(terminal::fail)?;
     for remote in library().wanted() {
         let message = format!("code from {} is not fetched here, so the plugin was not tried", remote.name());
-        checked.outcome.warn(&Origin(String::new()), "code-not-fetched", message);
+        let mut places = checked.plan.as_ref().map(|plan| places_of_code(plan, &remote.name())).unwrap_or_default();
+        if places.is_empty() {
+            places.push(String::new());
+        }
+        for place in places {
+            checked.outcome.warn(&Origin(place), "code-not-fetched", message.clone());
+        }
     }
     Ok(checked)
+}
+
+/// Where the filters and plugins of a plan ask for this code.
+fn places_of_code(plan: &Plan, name: &str) -> Vec<String> {
+    let chains = plan.snapshot.listeners.iter().flat_map(|l| l.filter_chains.iter().chain(&l.default_filter_chain));
+    let of_requests = chains.flat_map(|chain| match &chain.handler {
+        ConnectionHandler::Http(http) => http.filters.as_slice(),
+        _ => &[],
+    });
+    let of_loggers = plan.loggers.iter().map(|logger| &logger.slot);
+    let of_services = plan.services.iter().map(|service| &service.slot);
+    let mut places = Vec::new();
+    for slot in of_requests.chain(of_loggers).chain(of_services) {
+        look_for_code(&slot.config, &slot.origin.0, name, &mut places);
+    }
+    places.dedup();
+    places
+}
+
+fn look_for_code(value: &Config, path: &str, name: &str, places: &mut Vec<String>) {
+    match value {
+        Config::Map(entries) => {
+            for (key, value) in entries {
+                let path = format!("{path}.{key}");
+                let remote = (key == "remote").then(|| Remote::read(value.fields().ok()?).ok()).flatten();
+                if remote.is_some_and(|remote| remote.name() == name) {
+                    places.push(path);
+                } else {
+                    look_for_code(value, &path, name, places);
+                }
+            }
+        }
+        Config::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                look_for_code(item, &format!("{path}[{index}]"), name, places);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn exit_of(checked: &Checked) -> Exit {
