@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use postrider_tests::kit::DEADLINE;
-use postrider_tests::kit::config::router;
+use postrider_tests::kit::config::{extension, router};
 use postrider_tests::kit::proxy::{accepted, run};
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::plugins::{MANIFEST_ROUTE, RIDER, RIDER_ROUTE, config, everything, manifest, rider, seen};
@@ -174,6 +174,46 @@ return plugin
         let text = proxy.admin_get("/stats").text().to_owned();
         !text.contains("rider.counting") && !text.contains("plugin.counting")
     });
+}
+
+/// A plugin that counts as `rider.<name>.made` how often it is loaded for a worker.
+fn counting(version: u32) -> String {
+    format!(
+        r#"
+require("rider.v2")
+local made = envoy.define_metric(0, "made")
+local plugin = {{ version = "v2" }}
+function plugin.on_configure() envoy.increment_metric(made, 1) end
+function plugin.on_response_header() envoy.resp.set_header("x-version", "{version}") end
+return plugin
+"#
+    )
+}
+
+#[test]
+fn the_first_request_after_a_change_waited_for_the_machines_of_all_plugins() {
+    if !postrider_only() {
+        return;
+    }
+    let origin = Origin::echo("a");
+    let directory = TempDir::new();
+    let file = directory.write("plugin.lua", counting(1));
+    let one = manifest("one", json!({"code": {"filename": file.to_str().unwrap()}}));
+    let script = extension(
+        "envoy.filters.http.lua",
+        "filters.http.lua.v3.Lua",
+        json!({"default_source_code": {"inline_string": "function envoy_on_request(h) h:headers():add('x-a', '1') end"}}),
+    );
+    let proxy = Proxy::start(&config(&[one, script], everything(), &origin));
+    let workers = proxy.stats().value("server.concurrency");
+    assert!(workers > 0);
+    assert_eq!(proxy.stats().value("rider.one.made"), workers, "no request came yet");
+    assert_eq!(proxy.stats().value("lua.lua_vm_count"), workers);
+    // The old ones are there until the new ones serve, and nobody asks for anything meanwhile.
+    directory.write("plugin.lua", counting(2));
+    proxy.wait_stat("rider.one.made", 2 * workers);
+    wait_until("the new plugin serves", || proxy.exchange(get("/")).header("x-version") == "2");
+    assert_eq!(proxy.stats().value("rider.one.made"), 2 * workers, "no request made one");
 }
 
 #[test]

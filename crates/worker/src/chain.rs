@@ -135,6 +135,8 @@ pub(crate) struct Routes {
     upstream: Box<[Made]>,
     /// What filters made when they came into force.
     _arrived: Box<[Rc<dyn Any>]>,
+    /// What they made before.
+    _ahead: Vec<Rc<dyn Any>>,
     /// See [`Routes::begin_counting`].
     counting: Vec<Rc<dyn Filter>>,
 }
@@ -312,7 +314,7 @@ impl Chain {
         if let (Handler::Http(http), HandlerPlan::Http(new)) = (&self.handler, &plan.handler)
             && !Arc::ptr_eq(&http.routes.borrow().plan, &new.routes)
         {
-            let routes = Routes::new(new.routes.clone(), &worker.place(&http.stat_prefix, self.buffer_limit));
+            let routes = Routes::new(new.routes.clone(), worker, &worker.place(&http.stat_prefix, self.buffer_limit));
             *http.routes.borrow_mut() = Rc::new(routes);
             // Other code of a plugin may begin to ask.
             if new.routes.every_factory().any(|factory| factory.uses_connection()) {
@@ -344,7 +346,7 @@ impl Http {
         let may_ask = |log: &AccessLog| matches!(log.output, LogOutput::Plugin(_));
         let notes_connections = routes.every_factory().any(|factory| factory.uses_connection())
             || model.access_log.iter().chain(&model.router.upstream_log).any(may_ask);
-        let routes = Routes::new(routes.clone(), &worker.place(&prefix, buffer_limit));
+        let routes = Routes::new(routes.clone(), worker, &worker.place(&prefix, buffer_limit));
         let times_lookups = model.measures_routes || model.access_log.iter().any(AccessLog::tells_lookup_time);
         // Filters may hear of them where nothing else is written.
         let has_moments = model.log_moments.start || model.log_moments.every.is_some();
@@ -401,12 +403,13 @@ impl Http {
 }
 
 impl Routes {
-    fn new(plan: Arc<RoutesPlan>, place: &Place<'_>) -> Routes {
+    fn new(plan: Arc<RoutesPlan>, worker: &Worker, place: &Place<'_>) -> Routes {
         let of_router = plan.upstream.iter().flat_map(|filters| &filters.factories);
         let arrived = plan.factories.iter().chain(of_router).filter_map(|factory| factory.arrive(place)).collect();
         let cells = |filters: &UpstreamFilters| filters.chains.iter().map(|_| OnceCell::new()).collect();
         let mut routes = Routes {
             _arrived: arrived,
+            _ahead: worker.ahead.take(&plan),
             counting: Vec::new(),
             chains: plan.filter_chains.iter().map(|_| OnceCell::new()).collect(),
             names: plan.routes.iter().map(|_| OnceCell::new()).collect(),

@@ -115,7 +115,7 @@ impl Cluster {
     pub(crate) fn new(plan: &Arc<ClusterPlan>, worker: &Worker) -> Rc<Cluster> {
         let keepalive = plan.model.upstream.keepalive.as_ref();
         let (monitors, open) = (plan.monitors.clone(), plan.open.clone());
-        let prefix = format!("{OWN_ROOT}cluster.{}", stat_prefix(plan));
+        let prefix = filter_prefix(plan);
         let place = worker.place(&prefix, plan.model.buffer_limit as usize);
         let filters = plan.filters.iter().flatten();
         let cluster = Rc::new(Cluster {
@@ -217,7 +217,7 @@ impl Cluster {
 
     /// What filters count by that are this cluster's.
     pub(crate) fn filter_prefix(&self) -> String {
-        format!("{OWN_ROOT}cluster.{}", self.stat_prefix())
+        filter_prefix(&self.plan)
     }
 
     /// What it is called where it is watched.
@@ -485,6 +485,11 @@ impl Drop for Cluster {
 /// What the choice of a transport with a name is counted by.
 pub fn transport_prefix(cluster: &str, name: &str) -> String {
     format!("{cluster}.{}", stat_name(name))
+}
+
+/// What filters count by that are the cluster's.
+pub(crate) fn filter_prefix(plan: &ClusterPlan) -> String {
+    format!("{OWN_ROOT}cluster.{}", stat_prefix(plan))
 }
 
 fn stat_prefix(plan: &ClusterPlan) -> String {

@@ -17,7 +17,8 @@ use postrider_upstream::Endpoints;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::account::Relief;
-use crate::message::{Apply, KnownHealth, MAILBOX, Message, Report, Warm};
+use crate::ahead::NewRoutes;
+use crate::message::{Apply, KnownHealth, MAILBOX, MakeAhead, Message, Report, Warm};
 use crate::overload::Strain;
 use crate::plan::{ClusterPlan, Load, Plan};
 use crate::sinks;
@@ -172,6 +173,7 @@ impl Fleet {
         let log_files = open_logs(&plan, logs)?;
         let (mut sockets, bound) = self.open_sockets(&plan)?;
         let health = self.warm(&plan, &endpoints, &log_files).await?;
+        self.make_ahead(&plan).await?;
         let mut waiting = Vec::new();
         for sender in &self.senders {
             let (done, wait) = oneshot::channel();
@@ -197,6 +199,25 @@ impl Fleet {
         let State { bound: known, plan: current, leaving } = &mut *state;
         leaving.note(current.as_deref(), &plan);
         (*known, *current) = (bound, Some(plan));
+        Ok(())
+    }
+
+    /// Has the filters of new routes make what their first request would wait for, on all workers at once.
+    async fn make_ahead(&self, plan: &Plan) -> Result<(), ApplyError> {
+        let new = NewRoutes::of(plan, self.plan().as_deref());
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut waiting = Vec::new();
+        for sender in &self.senders {
+            let (done, wait) = oneshot::channel();
+            let message = Message::MakeAhead(Box::new(MakeAhead { new: new.clone(), done }));
+            sender.send(message).await.map_err(|_| ApplyError::WorkerGone)?;
+            waiting.push(wait);
+        }
+        for wait in waiting {
+            wait.await.map_err(|_| ApplyError::WorkerGone)?;
+        }
         Ok(())
     }
 

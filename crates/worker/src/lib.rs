@@ -9,6 +9,7 @@
 //! | `fleet`, `message` | the workers as the control plane sees them |
 //! | `plan` | what a snapshot compiles to |
 //! | `worker` | one thread: its parts and its mailbox |
+//! | `ahead` | what filters make before their routes come into force |
 //! | `listener`, `greeting`, `filter_chain` | accepting, balancing, choosing the chain |
 //! | `http/` | the HTTP pipeline |
 //! | `h2/` | HTTP/2 connections and their streams |
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod ahead;
 mod backlog;
 mod buffers;
 mod call;

@@ -14,6 +14,7 @@ use postrider_upstream::{Endpoints, Health, TableSizes};
 use tokio::sync::oneshot;
 
 use crate::account::Relief;
+use crate::ahead::NewRoutes;
 use crate::overload::Strain;
 use crate::plan::{ClusterPlan, Plan};
 use crate::sinks::Carrier;
@@ -27,6 +28,8 @@ pub(crate) enum Message {
         cluster: Arc<str>,
         endpoints: Endpoints,
     },
+    /// Makes what filters of routes need that are about to be put in force.
+    MakeAhead(Box<MakeAhead>),
     /// Begins to check the hosts of clusters that are about to be put in force.
     Warm(Box<Warm>),
     /// What a check found out about a host.
@@ -83,6 +86,11 @@ pub(crate) enum Message {
     /// Hands the log lines gathered so far to the writer.
     Flush(oneshot::Sender<()>),
     Stop,
+}
+
+pub(crate) struct MakeAhead {
+    pub new: Vec<NewRoutes>,
+    pub done: oneshot::Sender<()>,
 }
 
 /// For the worker that checks.

@@ -20,6 +20,7 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::ahead::Ahead;
 use crate::buffers::Buffers;
 use crate::chain::Chain;
 use crate::clock::Clock;
@@ -30,7 +31,7 @@ use crate::http::Exchange;
 use crate::idle_memory::IdleMemory;
 use crate::listener::Listener;
 use crate::log::{PluginLogs, ServiceLog};
-use crate::message::{Apply, ClusterReport, HostReport, Message, Report, Warm};
+use crate::message::{Apply, ClusterReport, HostReport, MakeAhead, Message, Report, Warm};
 use crate::otlp::Exporters;
 use crate::overload::Overload;
 use crate::plan::ClusterPlan;
@@ -71,6 +72,8 @@ pub(crate) struct Worker {
     clusters: RefCell<HashMap<Arc<str>, Rc<Cluster>>>,
     /// Their hosts are being checked before the plan with them is in force.
     warming: RefCell<HashMap<Arc<str>, Rc<Cluster>>>,
+    /// For routes that come into force with the next plan.
+    pub(crate) ahead: Ahead,
     listeners: RefCell<HashMap<String, Rc<Listener>>>,
     log_files: RefCell<HashMap<AccessLogSink, LogFile>>,
     /// A log tells bytes on connections, so that those of HTTP/2 that are made from now on follow their streams.
@@ -172,6 +175,7 @@ impl Worker {
             local_cluster: RefCell::default(),
             clusters: RefCell::default(),
             warming: RefCell::default(),
+            ahead: Ahead::default(),
             listeners: RefCell::default(),
             log_files: RefCell::default(),
             flush_interval: Cell::new(HOUSEKEEPING),
@@ -227,6 +231,7 @@ impl Worker {
         // Pooled connections and listeners' tasks hold the worker that holds them: the rings are cut here.
         drop(self.clusters.take());
         drop(self.warming.take());
+        self.ahead.clear();
         drop(self.listeners.take());
     }
 
@@ -260,6 +265,7 @@ impl Worker {
                     cluster.update(&endpoints, &self);
                 }
             }
+            Message::MakeAhead(ahead) => self.make_ahead(*ahead),
             Message::Warm(warm) => self.warm(*warm),
             Message::Health { cluster, endpoint, health } => {
                 let warming = self.warming.borrow().get(&cluster).cloned();
@@ -406,8 +412,24 @@ impl Worker {
             self.listeners.borrow_mut().insert(name, running);
         }
         old.into_values().for_each(|gone| gone.close());
+        self.ahead.clear();
         self.timers.wake_all();
         let _ = done.send(());
+    }
+
+    /// Has filters of routes to come make what they need, and tells when they did. Requests go on meanwhile.
+    fn make_ahead(self: Rc<Self>, ahead: MakeAhead) {
+        let MakeAhead { new, done } = ahead;
+        tokio::task::spawn_local(async move {
+            self.ahead.make(new, &self).await;
+            // Whoever asked may be gone; then nobody needs the answer.
+            let _ = done.send(());
+        });
+    }
+
+    /// Whether it has listeners.
+    pub(crate) fn serves(&self) -> bool {
+        !self.listeners.borrow().is_empty()
     }
 
     /// Checks the hosts of clusters to come, and tells when each was checked once.

@@ -133,6 +133,16 @@ pub trait Factory: Send + Sync {
         None
     }
 
+    /// Called on each worker before a configuration comes into force there, while the one before serves on, for every distinct
+    /// outcome of overrides that its routes see: the time to make what else the first request would wait for, and all others of
+    /// its worker with it, as a virtual machine with its script. One call should make one such thing: the worker serves between
+    /// two calls. What cannot be made is no error here: requests meet it as they would have. What is answered is kept as long
+    /// as that configuration serves new streams; the same thing for other overrides is answered by the same pointer, and so is
+    /// one that is there already. The worker does not ask for any number of things: the filter must be able to do without.
+    fn warm(&self, _: &ScopedConfigs, _: &Place<'_>) -> Option<Rc<dyn Any>> {
+        None
+    }
+
     /// Files that the gateway-level configuration was read from: when one changes, the filter is built anew.
     fn files(&self) -> &[WatchedFile] {
         &[]

@@ -15,7 +15,7 @@ use crate::program::Program;
 use crate::sdk;
 use crate::vm::{Argument, Fault, Ref, Vm};
 
-/// CPU time that loading has at least: it happens once, and a slow machine compiles slowly.
+/// CPU time that loading has at least: it happens once, where no request waits for it, and a slow machine compiles slowly.
 const LOADING: Duration = Duration::from_secs(2);
 
 /// The functions that a script is entered by.

@@ -125,11 +125,16 @@ impl Plugin {
         }
     }
 
-    /// The machine, made when it is first needed. `None` when the script does not load here, which its configuration
-    /// was checked for: memory may be short, or a file that it requires is gone.
+    /// The machine, made now if it is not there any more, or could not be made before. `None` when the script does not load here,
+    /// which its configuration was checked for: memory may be short, or a file that it requires is gone.
     #[inline]
     pub(crate) fn machine(&self, host: &dyn Host) -> Option<Rc<Machine>> {
         self.made_machine().or_else(|| self.make_machine(host))
+    }
+
+    /// Has the machine made before a request needs it. A script that does not load here is told of, and requests do without it.
+    pub(crate) fn warm(&self, host: &dyn Host) {
+        self.machine(host);
     }
 
     /// The machine, if there is one already.

@@ -42,15 +42,26 @@ impl Site {
         let registry = postrider_telemetry::Registry::new();
         let fleet = Fleet::start(1, false, &registry).unwrap();
         let logs = LogWriter::start(&registry, Duration::from_secs(1)).unwrap();
-        let plan = Plan::compile(Arc::new(self.snapshot()), None, filters, 1);
-        let plan = plan.unwrap_or_else(|errors| panic!("{errors:?}"));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(fleet.apply(Arc::new(plan), HashMap::new(), &logs)).unwrap();
-        let address = match fleet.listeners().remove(0).1.remove(0) {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let mut running = Running { address, fleet, runtime, logs: Some(logs) };
+        running.update(self, filters);
+        running.address = match running.fleet.listeners().remove(0).1.remove(0) {
             Address::Tcp(address) => address,
             Address::Unix { path, .. } => panic!("bound to {}", path.display()),
         };
-        Running { address, fleet, runtime, logs: Some(logs) }
+        running
+    }
+}
+
+impl Running {
+    /// Goes on as `site` has it. What is the same stays.
+    pub fn update(&self, site: Site, filters: &postrider_filter_api::Registry) {
+        let before = self.fleet.plan();
+        let plan = Plan::compile(Arc::new(site.snapshot()), before.as_deref(), filters, 1);
+        let plan = plan.unwrap_or_else(|errors| panic!("{errors:?}"));
+        let logs = self.logs.as_ref().unwrap();
+        self.runtime.block_on(self.fleet.apply(Arc::new(plan), HashMap::new(), logs)).unwrap();
     }
 }
 

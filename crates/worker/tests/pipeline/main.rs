@@ -4,6 +4,7 @@
 mod common;
 mod scripted;
 
+mod ahead;
 mod calls;
 mod facts;
 mod grpc;

@@ -1,5 +1,6 @@
 //! `envoy.filters.http.lua` (`envoy.extensions.filters.http.lua.v3`).
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -179,6 +180,18 @@ enum Override {
     Context(Option<Value>),
 }
 
+impl Lua {
+    /// What a route with these overrides runs.
+    fn script<'l>(&'l self, configs: &'l ScopedConfigs) -> Option<&'l Arc<Recipe>> {
+        match configs.most_specific::<Override>() {
+            None | Some(Override::Context(_)) => self.default.as_ref(),
+            Some(Override::Disabled) => None,
+            Some(Override::Named(name, _)) => self.named.get(name),
+            Some(Override::Script(recipe, _)) => Some(recipe),
+        }
+    }
+}
+
 impl Factory for Lua {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
         if kind != ROUTE_KIND {
@@ -234,13 +247,17 @@ impl Factory for Lua {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        let own = |context: &Option<Value>| context.as_ref().unwrap_or(&self.filter_context).clone();
-        let (recipe, filter_context) = match configs.most_specific::<Override>() {
-            None => (self.default.as_ref(), self.filter_context.clone()),
-            Some(Override::Disabled) => (None, Value::Null),
-            Some(Override::Named(name, context)) => (self.named.get(name), own(context)),
-            Some(Override::Script(recipe, context)) => (Some(recipe), own(context)),
-            Some(Override::Context(context)) => (self.default.as_ref(), own(context)),
+        let recipe = self.script(configs);
+        let filter_context = match configs.most_specific::<Override>() {
+            Some(Override::Disabled) => Value::Null,
+            Some(
+                Override::Named(_, Some(context))
+                | Override::Script(_, Some(context))
+                | Override::Context(Some(context)),
+            ) => context.clone(),
+            Some(Override::Named(..) | Override::Script(..) | Override::Context(_)) | None => {
+                self.filter_context.clone()
+            }
         };
         Rc::new(Scripted {
             hooks: recipe.map_or(Hooks::default(), |recipe| recipe.hooks),
@@ -251,6 +268,11 @@ impl Factory for Lua {
                 ..View::default()
             }),
         })
+    }
+
+    fn warm(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Option<Rc<dyn Any>> {
+        let recipe = self.script(configs)?;
+        recipe.warm(recipe.hooks, place)
     }
 
     fn files(&self) -> &[WatchedFile] {

@@ -1,5 +1,6 @@
 //! `proxy.filters.http.rider` (`proxy.filters.http.rider.v3alpha1`).
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -243,6 +244,11 @@ impl Factory for Rider {
                 filter_context: config.clone().unwrap_or_else(|| self.recipe.facts.config.clone()),
             }),
         })
+    }
+
+    fn warm(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Option<Rc<dyn Any>> {
+        let is_disabled = configs.most_specific::<Own>().is_some_and(|own| own.disabled);
+        if is_disabled { None } else { self.recipe.warm(self.hooks(), place) }
     }
 
     fn files(&self) -> &[WatchedFile] {

@@ -1,5 +1,6 @@
 //! What the filters have in common: plugins by factory and worker, and small readers.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -86,6 +87,16 @@ impl Recipe {
             plugin
         })
     }
+
+    /// The same with its machine, if some of `hooks` would enter it.
+    pub(super) fn warm(&self, hooks: Hooks, place: &Place<'_>) -> Option<Rc<dyn Any>> {
+        if !has_some(hooks) {
+            return None;
+        }
+        let plugin = self.plugin(place);
+        plugin.warm(&**place.host);
+        Some(plugin)
+    }
 }
 
 /// A function on a head may wait for the body and the trailers behind it.
@@ -118,6 +129,11 @@ pub(super) fn refused(fault: &Fault, memory: usize, what: &str, path: String, bu
 
 /// What a machine without a script takes.
 const MACHINE_KIB: usize = 330;
+
+/// Whether some message has the machine entered.
+fn has_some(hooks: Hooks) -> bool {
+    hooks.request_headers || hooks.response_headers
+}
 
 /// A number that tells route configurations apart.
 pub(super) fn next_config_id() -> f64 {

@@ -396,3 +396,40 @@ fn what_a_runtime_has_not_is_refused() {
         );
     }
 }
+
+/// A plugin that counts as `rider.test.made` how often it is loaded for a worker.
+const COUNTING: &str = "require('rider.v2')
+    local made = envoy.define_metric(0, 'made')
+    local h = { version = 'v2' }
+    function h.on_configure() envoy.increment_metric(made, 1) end ";
+
+#[test]
+fn the_first_request_waited_for_the_machine() {
+    use postrider_filter_api::{Factory, Place, Registry, ScopedConfigs};
+    let mut registry = Registry::default();
+    crate::register(&mut registry);
+    let build = |script: String| -> std::sync::Arc<dyn Factory> {
+        let manifest = json!({ "name": "test", "runtime": "rider", "code": { "inline_string": script } });
+        registry.build("rider", MANIFEST, &crate::testing::json(&manifest.to_string())).unwrap().unwrap()
+    };
+    let factory =
+        build(COUNTING.to_owned() + "function h.on_request_header() envoy.req.set_header('x-out', 'ran') end return h");
+    let stats = postrider_telemetry::Registry::new();
+    let (worker, host) = (stats.worker(0), FakeHost::unwatched());
+    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host: &host };
+    let kept = factory.warm(&ScopedConfigs::default(), &place).unwrap();
+    let again = factory.warm(&ScopedConfigs::default(), &place).unwrap();
+    assert!(std::rc::Rc::ptr_eq(&kept, &again));
+    let filter = factory.filter(&ScopedConfigs::default(), &place);
+    let mut trial = Any::around(filter, stats, super::get(&[]));
+    assert_eq!(trial.stat("rider.test.made"), Some(1), "before any request");
+    assert_eq!(out_of(&mut trial).as_deref(), Some("ran"));
+    assert_eq!(trial.stat("rider.test.made"), Some(1));
+
+    let off = crate::testing::json(r#"{ "disabled": true }"#);
+    let off = factory.route_config("postrider.filters.http.plugin.v1.PluginPerRoute", &off).unwrap();
+    let configs = ScopedConfigs { route: Some(off), ..ScopedConfigs::default() };
+    assert!(factory.warm(&configs, &place).is_none(), "a route that does without it");
+    let without_hooks = build(COUNTING.to_owned() + "return h");
+    assert!(without_hooks.warm(&ScopedConfigs::default(), &place).is_none(), "no request would enter it");
+}

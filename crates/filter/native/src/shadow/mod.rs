@@ -87,16 +87,7 @@ impl Factory for Shadow {
     }
 
     fn filter(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Rc<dyn Filter> {
-        let own = |config: &Option<RouteConfig>| match config.as_ref()?.value.downcast_ref::<Override>() {
-            Some(own) => own.inner.clone(),
-            None => config.clone(),
-        };
-        let below = ScopedConfigs {
-            table: own(&configs.table),
-            virtual_host: own(&configs.virtual_host),
-            route: own(&configs.route),
-            weighted_cluster: own(&configs.weighted_cluster),
-        };
+        let below = inner_configs(configs);
         if configs.most_specific::<Override>().is_some_and(|own| own.enforced) {
             return self.inner.filter(&below, place);
         }
@@ -107,6 +98,10 @@ impl Factory for Shadow {
 
     fn arrive(&self, place: &Place<'_>) -> Option<Rc<dyn Any>> {
         self.inner.arrive(place)
+    }
+
+    fn warm(&self, configs: &ScopedConfigs, place: &Place<'_>) -> Option<Rc<dyn Any>> {
+        self.inner.warm(&inner_configs(configs), place)
     }
 
     fn files(&self) -> &[WatchedFile] {
@@ -131,6 +126,20 @@ impl Factory for Shadow {
 
     fn note(&self) -> Option<&'static str> {
         self.inner.note()
+    }
+}
+
+/// What the scopes say to the filter that is watched.
+fn inner_configs(configs: &ScopedConfigs) -> ScopedConfigs {
+    let own = |config: &Option<RouteConfig>| match config.as_ref()?.value.downcast_ref::<Override>() {
+        Some(own) => own.inner.clone(),
+        None => config.clone(),
+    };
+    ScopedConfigs {
+        table: own(&configs.table),
+        virtual_host: own(&configs.virtual_host),
+        route: own(&configs.route),
+        weighted_cluster: own(&configs.weighted_cluster),
     }
 }
 
