@@ -463,6 +463,28 @@ fn a_run_shows_calls_errors_and_configurations() {
 }
 
 #[test]
+fn a_run_shows_that_hooks_will_not_be_called() {
+    if !postrider_only() {
+        return;
+    }
+    let directory = TempDir::new();
+    let shown = |script: &str, more: &[&str]| {
+        let file = directory.write("plugin.lua", script);
+        let tried = run(&[&["plugin", "run", file.to_str().unwrap()], more].concat());
+        assert_eq!(tried.code, Some(0), "{}{}", tried.stdout, tried.stderr);
+        tried.stdout
+    };
+    let inert = shown("require('rider.v2') return { on_request_header = function() end }", &[]);
+    let warning = "`on_request_header` of version \"v2\" will never be called: the plugin's table says no `version`";
+    assert!(inert.contains("warning") && inert.contains(warning), "{inert}");
+    let answers = "require('rider.v2') return { version = 'v2', on_response_header = function() resp = 1 end }";
+    let note = "note: by the type FilterConfig, the hook on response headers runs only on routes with an entry";
+    assert!(shown(answers, &[]).contains(note));
+    assert!(!shown(answers, &["--route-config", "{}"]).contains(note));
+    assert!(!shown("function envoy_on_response(h) x = 1 end", &[]).contains(note));
+}
+
+#[test]
 fn what_a_script_prints_stays_out_of_a_commands_result() {
     if !postrider_only() {
         return;

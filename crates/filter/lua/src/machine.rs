@@ -47,6 +47,8 @@ pub(crate) struct Machine {
     hooks: [Option<EntryPoint>; 4],
     /// Called with the number of a stream that is over and for which something is kept.
     forget: Option<Ref>,
+    /// What the script's author should hear: functions in it that nobody will call.
+    pub(crate) notice: Option<String>,
     last_turn: Cell<i32>,
     /// What was last told of its memory.
     told: Cell<usize>,
@@ -108,9 +110,11 @@ impl Machine {
         let entry_points =
             [c"request_headers", c"request_body", c"response_headers", c"response_body"].map(entry_point);
         let forget = find(c"forget");
+        let notice = hooks.and_then(|table| vm.text(table, c"notice"));
         Ok(Machine {
             hooks: entry_points,
             forget,
+            notice,
             vm,
             context,
             scratch: Cell::default(),

@@ -73,6 +73,11 @@ impl Loaded {
         Loaded { patience, ..self }
     }
 
+    /// As manifests name what runs it; `None` when it is no plugin.
+    pub fn runtime(&self) -> Option<&'static str> {
+        self.factory.plugin().map(|facts| facts.runtime)
+    }
+
     /// The filter of a route with this configuration, on a stream.
     ///
     /// # Errors

@@ -12,7 +12,9 @@ use postrider_filter_api::plugin::{DEFAULT_MEMORY, Facts};
 use postrider_filter_api::{ConfigError, Hooks, Place, WatchedFile};
 use postrider_filter_plugin::Allowance;
 use postrider_filter_plugin::read::keep;
+use postrider_filter_trial::observe;
 use postrider_model::{Fields, Value, ValueError};
+use postrider_telemetry::log::Level;
 
 use crate::abi::Scratch;
 use crate::last_error::LastError;
@@ -30,6 +32,7 @@ pub(super) struct Recipe {
     pub(super) stat_prefix: String,
     /// The hooks that the script has functions for.
     pub(super) hooks: Hooks,
+    notice: Option<String>,
     last_error: LastError,
     /// What it may name in statistics, on all workers.
     allowance: Arc<Allowance>,
@@ -57,12 +60,18 @@ impl Recipe {
         let plugin = Plugin::trial(&facts, &program);
         let machine = plugin.load_with(&mut scratch)?;
         let hooks = hooks(&machine);
+        let notice = machine.notice.clone();
+        // Told once, not by each worker. Who tries plugins out hears of what is made for a worker.
+        if let Some(notice) = notice.as_ref().filter(|_| !observe::is_on()) {
+            plugin.log(Level::Warning, notice);
+        }
         drop((machine, plugin));
         let watched = |path: &PathBuf| WatchedFile::new(path, std::fs::read(path).ok().as_deref());
         Arc::make_mut(&mut program).required = scratch.required.iter().map(watched).collect();
         Ok(Recipe {
             id: LAST.fetch_add(1, Ordering::Relaxed),
             hooks,
+            notice,
             facts,
             program,
             stat_prefix: stat_prefix.to_owned(),
@@ -74,18 +83,32 @@ impl Recipe {
     /// This worker's plugin.
     pub(super) fn plugin(&self, place: &Place<'_>) -> Rc<Plugin> {
         let key = (self.id, place.stat_prefix.to_owned());
+        if let Some(known) = PLUGINS.with_borrow(|plugins| plugins.get(&key).and_then(Weak::upgrade)) {
+            return known;
+        }
+        let (facts, program) = (&self.facts, &self.program);
+        let shared = (&self.last_error, &self.allowance);
+        let plugin = Plugin::new(facts, program, shared, place.stats, place.stat_prefix, &self.stat_prefix);
+        let plugin = Rc::new(plugin);
         PLUGINS.with_borrow_mut(|plugins| {
-            if let Some(known) = plugins.get(&key).and_then(Weak::upgrade) {
-                return known;
-            }
             plugins.retain(|_, plugin| plugin.strong_count() > 0);
-            let (facts, program) = (&self.facts, &self.program);
-            let shared = (&self.last_error, &self.allowance);
-            let plugin = Plugin::new(facts, program, shared, place.stats, place.stat_prefix, &self.stat_prefix);
-            let plugin = Rc::new(plugin);
             plugins.insert(key, Rc::downgrade(&plugin));
-            plugin
-        })
+        });
+        if observe::is_on() {
+            self.show(&plugin, place);
+        }
+        plugin
+    }
+
+    /// Lets those who try the plugin out hear what nobody else does from a worker.
+    fn show(&self, plugin: &Plugin, place: &Place<'_>) {
+        if let Some(notice) = &self.notice {
+            plugin.log(Level::Warning, notice);
+        }
+        if !has_some(self.hooks) {
+            // No request would have its machine made, and so nobody would see what loading says.
+            plugin.warm(&**place.host);
+        }
     }
 
     /// The same with its machine, if some of `hooks` would enter it.

@@ -433,3 +433,62 @@ fn the_first_request_waited_for_the_machine() {
     let without_hooks = build(COUNTING.to_owned() + "return h");
     assert!(without_hooks.warm(&ScopedConfigs::default(), &place).is_none(), "no request would enter it");
 }
+
+#[test]
+fn hooks_of_another_version_were_silent() {
+    let hook = |name: &str| format!("function h.{name}() end ");
+    let told = |version: &str, hooks: &[&str]| {
+        let script =
+            format!("local h = {{ {version} }} {} return h", hooks.iter().copied().map(hook).collect::<String>());
+        let folder = std::env::temp_dir().join(format!("postrider-versions-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("plugin.lua");
+        std::fs::write(&file, script).unwrap();
+        let loaded = crate::tool::Plugin::open(&file, Some(crate::tool::Runtime::Rider)).unwrap().load().unwrap();
+        let report = loaded.run(&postrider_filter_trial::Exchange::default()).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        report.logs.into_iter().map(|line| line.text).collect::<Vec<_>>().join("; ")
+    };
+    let cases = [
+        (
+            "",
+            &["on_request_header"][..],
+            "`on_request_header` of version \"v2\" will never be called: the plugin's table says no `version`, which is \"v1\"",
+        ),
+        (
+            "version = 'v2'",
+            &["on_request", "on_response"],
+            "`on_request`, `on_response` of version \"v1\" will never be called: the plugin's table says `version = \"v2\"`",
+        ),
+        (
+            "",
+            &["on_request", "on_response_body"],
+            "`on_response_body` of version \"v2\" will never be called: the plugin's table says no `version`, which is \"v1\"",
+        ),
+        (
+            "version = 'v1'",
+            &["on_requests"],
+            "the plugin does nothing: its table says `version = \"v1\"` and has none of `on_request`, `on_response`",
+        ),
+        ("version = 'v3'", &["on_request"], "there is no version `v3` of plugins: no hook of it is called"),
+        ("version = 'v2'", &["on_response_body"], ""),
+        ("", &["on_request"], ""),
+    ];
+    for (version, hooks, expected) in cases {
+        assert_eq!(told(version, hooks), expected, "{version} {hooks:?}");
+    }
+}
+
+#[test]
+fn what_a_plugin_without_hooks_says_while_it_is_loaded_is_shown_by_a_run() {
+    let folder = std::env::temp_dir().join(format!("postrider-hookless-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("plugin.lua");
+    std::fs::write(&file, "require('rider') envoy.logInfo('loaded') return {}").unwrap();
+    let loaded = crate::tool::Plugin::open(&file, None).unwrap().load().unwrap();
+    let report = loaded.run(&postrider_filter_trial::Exchange::default()).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let logs: Vec<_> = report.logs.iter().map(|line| line.text.as_str()).collect();
+    assert_eq!(logs.len(), 2, "{logs:?}");
+    assert!(logs.contains(&"loaded"), "{logs:?}");
+}

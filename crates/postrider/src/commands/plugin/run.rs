@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use postrider_filter_plugin::json::from_json_text;
-use postrider_filter_trial::{Canned, CannedOutcome, Exchange, Request, Response};
+use postrider_filter_trial::{Canned, CannedOutcome, Exchange, Report, Request, Response, Side};
 use postrider_model::Value;
 
 pub(super) use load::load;
@@ -104,15 +104,27 @@ pub fn run(arguments: &Arguments) -> Exit {
         Err(wrong) => return wrong.tell(),
     };
     let loaded = load(&arguments.file, arguments.runtime, config, rules);
-    match loaded.and_then(|loaded| loaded.run(&exchange)) {
-        Ok(report) => {
+    match loaded.and_then(|loaded| Ok((loaded.run(&exchange)?, loaded.runtime()))) {
+        Ok((report, runtime)) => {
             let printed = match arguments.json {
                 true => terminal::print_json(&report.json()),
-                false => terminal::print(&report.text()),
+                false => terminal::print(&(report.text() + gate(runtime, &exchange, &report))),
             };
             if report.is_clean() { printed } else { Exit::Failed }
         }
         Err(errors) => terminal::fail(errors.join("\nerror: ")),
+    }
+}
+
+/// What is different where Rider's own type configures the plugin.
+fn gate(runtime: Option<&str>, exchange: &Exchange, report: &Report) -> &'static str {
+    let answers_head = report.steps.iter().any(|step| step.side == Side::Response && !step.in_body_hook);
+    match runtime == Some("rider") && exchange.route_config.is_none() && answers_head {
+        true => {
+            "note: by the type FilterConfig, the hook on response headers runs only on routes with an entry for the plugin, or \
+             with allow_no_route: true\n"
+        }
+        false => "",
     }
 }
 
