@@ -4,7 +4,7 @@ use postrider_tests::kit::config::{router, upstream_http_options};
 use postrider_tests::kit::{Config, Origin, Proxy, Request, Response};
 use serde_json::json;
 
-use crate::site::Want::{Body, Down, NoUp, Status, Up, UpBody};
+use crate::site::Want::{Body, Down, NoDown, NoUp, Status, Up, UpBody};
 use crate::site::{Case, check, lua, site};
 
 #[test]
@@ -67,6 +67,18 @@ fn bodies_are_read_and_replaced_as_in_envoy() {
              function envoy_on_response(h)
                h:headers():add('x-out', h:streamInfo():dynamicMetadata():get('ns').text) end",
             &[Down("x-out", "header map can no longer be modified"), NoUp("x-late")],
+        ),
+        Case::post(
+            "a-wait-for-trailers-kept-no-length",
+            "hello",
+            "function envoy_on_request(h) local t = h:trailers() end
+             function envoy_on_response(h) local t = h:trailers() end",
+            &[
+                Up("content-length", "5"),
+                NoUp("transfer-encoding"),
+                UpBody("hello"),
+                NoDown("transfer-encoding"),
+            ],
         ),
         Case::get(
             "response-body-replaced",

@@ -6,6 +6,7 @@ use postrider_filter_api::plugin::OnError;
 use postrider_filter_api::{Action, Filter, Hooks, LocalReply, Moment, State, Stream, StreamInfo};
 use postrider_filter_plugin::stat::route as account;
 use postrider_filter_trial::observe::{self, Event as Seen};
+use postrider_http::HeaderId;
 use postrider_telemetry::log::Level;
 
 use crate::abi::{Scratch, Side, Turn};
@@ -496,6 +497,13 @@ impl Entry<'_, '_> {
         let (wait, action) = match code {
             Some(WAIT_BODY) => (Wait::Body, Action::Buffer),
             Some(WAIT_CHUNK) => {
+                if !half.progress.released {
+                    // The script may change each piece, and the head goes on now.
+                    match self.side {
+                        Side::Request => self.stream.request.fields.remove(HeaderId::ContentLength),
+                        Side::Response => self.stream.response.fields.remove(HeaderId::ContentLength),
+                    };
+                }
                 half.progress.released = true;
                 half.progress.streamed = true;
                 (Wait::Chunk, Action::Continue)

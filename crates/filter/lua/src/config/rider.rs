@@ -184,6 +184,7 @@ impl Rider {
             response_body: all.response_body && !no_response,
             response_trailers: all.response_trailers && !no_response,
             complete: all.complete,
+            declares_length: all.declares_length,
             ..Hooks::default()
         }
     }

@@ -134,6 +134,7 @@ fn hooks(machine: &Machine) -> Hooks {
         response_body: response,
         response_trailers: response,
         complete: true,
+        declares_length: true,
         ..Hooks::default()
     }
 }
