@@ -307,7 +307,7 @@ impl Runner {
             counted.account.set_memory(machine.vm.memory());
         }
         if is_overrun {
-            self.fail(&Fault::Cpu);
+            self.fail(&Fault::Cpu(None));
         }
         match outcome {
             Ok(_) => {
@@ -338,12 +338,12 @@ impl Runner {
         tell(Component::Filter, Level::Error, format_args!("script log: {name}: {fault}"));
         self.count(account::ERRORS);
         let (opened, why) = match fault {
-            Fault::Error(_) => {
+            Fault::Error(_) | Fault::Config(_) => {
                 // It came back by itself, and in time.
                 self.succeed();
                 return;
             }
-            Fault::Cpu => {
+            Fault::Cpu(_) => {
                 self.count(account::CPU_KILLS);
                 (self.circuit.overrun(now()), "used up its CPU time")
             }

@@ -430,7 +430,7 @@ impl Entry<'_, '_> {
         self.end_account(machine, measure);
         if is_overrun {
             // Nothing can stop a finalizer, and none is this stream's.
-            self.count(&Fault::Cpu);
+            self.count(&Fault::Cpu(None));
         }
         ran
     }
@@ -523,12 +523,15 @@ impl Entry<'_, '_> {
                         self.succeed();
                         Action::Respond(reply)
                     }
+                    // A script that yields what is ours.
                     None => self.fail(&Fault::Error("an answer without a beginning".to_owned())),
                 };
             }
             _ => {
+                let fault = Fault::Error("script performed an unexpected yield".to_owned());
+                self.explain(machine, &coroutine, &fault);
                 machine.vm.discard(coroutine);
-                return self.fail(&Fault::Error("script performed an unexpected yield".to_owned()));
+                return self.fail(&fault);
             }
         };
         self.begin_to_wait(wait);
@@ -589,8 +592,8 @@ impl Entry<'_, '_> {
             let block = worker.account.of(self.stream.route);
             block.inc(account::ERRORS);
             match fault {
-                Fault::Error(_) => {}
-                Fault::Cpu => block.inc(account::CPU_KILLS),
+                Fault::Error(_) | Fault::Config(_) => {}
+                Fault::Cpu(_) => block.inc(account::CPU_KILLS),
                 Fault::Memory => block.inc(account::MEMORY_KILLS),
             }
             if let Some(envoy) = &worker.envoy {
@@ -599,13 +602,13 @@ impl Entry<'_, '_> {
             let rule = plugin.facts.policy.circuit;
             let now = self.stream.host.now();
             let opened = match fault {
-                Fault::Error(_) if rule.kills_only => {
+                Fault::Error(_) | Fault::Config(_) if rule.kills_only => {
                     // It came back by itself, and in time.
                     self.succeed();
                     false
                 }
-                Fault::Cpu => worker.circuit.overrun(now),
-                Fault::Error(_) | Fault::Memory => worker.circuit.fault(now),
+                Fault::Cpu(_) => worker.circuit.overrun(now),
+                Fault::Error(_) | Fault::Config(_) | Fault::Memory => worker.circuit.fault(now),
             };
             if opened {
                 block.inc(account::CIRCUIT_OPENED);
@@ -613,8 +616,8 @@ impl Entry<'_, '_> {
                 if worker.account.set_circuit_open(true) {
                     let name = &plugin.facts.name;
                     let why = match fault {
-                        Fault::Cpu => "used up its CPU time",
-                        Fault::Error(_) | Fault::Memory => "failed too often",
+                        Fault::Cpu(_) => "used up its CPU time",
+                        Fault::Error(_) | Fault::Config(_) | Fault::Memory => "failed too often",
                     };
                     plugin.log(Level::Warning, &format!("the plugin {name} {why} and is passed by for a while"));
                 }

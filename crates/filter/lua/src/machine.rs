@@ -80,12 +80,29 @@ impl Machine {
     ) -> Result<Machine, Fault> {
         checkhook::required()?;
         let cpu = observe::budget(cpu);
-        let vm = Vm::new(memory, cpu.max(LOADING))?;
+        let loading = cpu.max(LOADING);
+        Machine::load_within(loading, program, memory, cpu, turn).map_err(|fault| match fault {
+            Fault::Cpu(at) => {
+                let at = at.map(|at| format!("{at}: ")).unwrap_or_default();
+                Fault::Error(format!("{at}the CPU budget of loading, {} s, is spent", loading.as_secs_f64()))
+            }
+            Fault::Error(_) | Fault::Config(_) | Fault::Memory => fault,
+        })
+    }
+
+    fn load_within(
+        loading: Duration,
+        program: &Program,
+        memory: usize,
+        cpu: Duration,
+        turn: &mut Turn<'_, '_>,
+    ) -> Result<Machine, Fault> {
+        let vm = Vm::new(memory, loading)?;
         observe::made(&vm, program)?;
         let context = Box::new(Context::default());
         context.side.set(-1);
         let address: *const Context = &*context;
-        let hooks = turn.during(|| {
+        let (hooks, refused) = turn.during(|| {
             let border = vm.run(
                 "=postrider.abi",
                 sdk::ABI.as_bytes(),
@@ -97,7 +114,12 @@ impl Machine {
                 ],
             )?;
             let border = border.ok_or_else(|| Fault::Error("the SDK did not load".to_owned()))?;
-            sdk::install(&vm, border, program)
+            let hooks = sdk::install(&vm, border, program);
+            Ok((hooks, vm.text(border, c"refused")))
+        })?;
+        let hooks = hooks.map_err(|fault| match (fault, refused) {
+            (Fault::Error(said), Some(refused)) if said == refused => Fault::Config(said),
+            (fault, _) => fault,
         })?;
         vm.settle();
         vm.set_budget(cpu);

@@ -3,6 +3,12 @@
 use crate::program::{Dialect, Program, Sandbox, Sdk};
 use crate::vm::{Argument, Fault, Ref, Vm};
 
+/// Whether a place in a script (`name:line`), or what a traceback says of one, is in a chunk of the host's own: a part of the SDK,
+/// or a pattern that [`PATTERNS`] compiled.
+pub(crate) fn is_own_place(place: &str) -> bool {
+    place.starts_with("postrider.") || place.starts_with("pattern:")
+}
+
 pub(crate) const ABI: &str = include_str!("sdk/abi.lua");
 const FILES: &str = include_str!("sdk/files.lua");
 const FINALISERS: &str = include_str!("sdk/finalisers.lua");

@@ -17,6 +17,7 @@ use mlua_sys::lua_State;
 
 use crate::heap::{self, Heap, Lent};
 use crate::power;
+use crate::sdk;
 use crate::watchdog;
 
 /// Coroutines kept for the next streams; more that were in use at once are left to the collector.
@@ -59,6 +60,8 @@ pub(crate) struct Vm {
     /// The next cycle of the collector begins at so many bytes.
     collect_at: Cell<usize>,
     watch: watchdog::Watch,
+    /// Where the call was that was stopped last.
+    stopped_at: Cell<Option<String>>,
     /// Runs the finalisers that the collector put by.
     finalise: Cell<Option<Ref>>,
     /// Called with each line that runs ([`Vm::trace_lines`]).
@@ -93,8 +96,10 @@ pub(crate) enum Ran {
 pub(crate) enum Fault {
     /// What the script raised, with where.
     Error(String),
-    /// Its CPU budget is spent.
-    Cpu,
+    /// Its validator refused its configuration, in these words.
+    Config(String),
+    /// Its CPU budget is spent: at that line (`file:line`) of it, if that is known.
+    Cpu(Option<String>),
     /// Its memory is used up: the machine is not to be used again.
     Memory,
 }
@@ -102,8 +107,9 @@ pub(crate) enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Error(text) => f.write_str(text),
-            Fault::Cpu => f.write_str("the CPU budget of a call is spent"),
+            Fault::Error(text) | Fault::Config(text) => f.write_str(text),
+            Fault::Cpu(Some(at)) => write!(f, "{at}: the CPU budget of a call is spent"),
+            Fault::Cpu(None) => f.write_str("the CPU budget of a call is spent"),
             Fault::Memory => f.write_str("the memory budget is used up"),
         }
     }
@@ -135,6 +141,7 @@ impl Vm {
             idle: RefCell::default(),
             collect_at: Cell::new(usize::MAX),
             watch: watchdog::Watch::new(cpu),
+            stopped_at: Cell::new(None),
             finalise: Cell::new(None),
             on_line: Cell::new(None),
         })
@@ -160,7 +167,7 @@ impl Vm {
         }
     }
 
-    /// Where a coroutine that failed stood, innermost call first; empty when that is not known.
+    /// Where a coroutine that failed stood in its script, innermost call first; empty when that is not known.
     pub(crate) fn traceback(&self, coroutine: &Coroutine) -> String {
         let state = self.state;
         // SAFETY: no script is running and the cap is off; a coroutine that failed keeps its frames until it is
@@ -171,7 +178,8 @@ impl Vm {
             luaL_traceback(state, coroutine.state.as_ptr(), ptr::null(), 0);
             let text = text_at(state, -1);
             lua::lua_settop(state, top);
-            text.unwrap_or_default()
+            let is_of_script = |line: &&str| !sdk::is_own_place(line.trim_start());
+            text.unwrap_or_default().lines().filter(is_of_script).collect::<Vec<_>>().join("\n")
         }
     }
 
@@ -244,7 +252,7 @@ impl Vm {
             let status = lua::lua_pcall(state, arguments.len() as c_int, 1, 0);
             let spent = self.leave();
             if status != lua::LUA_OK || spent {
-                let fault = if spent { Fault::Cpu } else { self.fault(state, status) };
+                let fault = if spent { Fault::Cpu(self.stopped_at.take()) } else { self.fault(state, status) };
                 lua::lua_settop(state, top);
                 return Err(fault);
             }
@@ -335,7 +343,7 @@ impl Vm {
     fn stopped(&self, coroutine: Coroutine, status: c_int, spent: bool) -> Ran {
         let thread = coroutine.state.as_ptr();
         let stop = match status {
-            _ if spent => Err(Fault::Cpu),
+            _ if spent => Err(Fault::Cpu(self.stopped_at.take())),
             lua::LUA_YIELD => {
                 // SAFETY: what was yielded is on the coroutine's stack; it is taken off before it goes on.
                 let code = unsafe {
@@ -416,7 +424,7 @@ impl Vm {
         let ended = unsafe { lua::lua_gc(self.state, what, amount) == 1 || what == lua::LUA_GCCOLLECT };
         let mut is_overrun = self.leave();
         if let Some(finalise) = self.finalise.get() {
-            is_overrun |= matches!(self.call(finalise, &[]), Err(Fault::Cpu));
+            is_overrun |= matches!(self.call(finalise, &[]), Err(Fault::Cpu(_)));
         }
         if !ended {
             return is_overrun;
@@ -460,6 +468,7 @@ impl Vm {
         self.heap.uncap();
         if spent {
             self.set_hook();
+            self.stopped_at.set(watchdog::take_place());
         }
         spent
     }

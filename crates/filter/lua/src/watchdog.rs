@@ -9,7 +9,7 @@
 //! call costs two stores and one load.
 
 use std::cell::{Cell, OnceCell};
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,6 +20,7 @@ use mlua_sys as lua;
 use mlua_sys::lua_State;
 
 use crate::heap::Heap;
+use crate::sdk;
 
 /// How often the thread looks: with it a call ends at most two rounds after its budget.
 const ROUND: Duration = Duration::from_millis(3);
@@ -52,6 +53,8 @@ thread_local! {
     /// The thread's slot, null before its first call, and what it runs or ran last. For the signal handler, too, which must
     /// not initialise anything.
     static CURRENT: Cell<(*const Slot, *mut lua_State)> = const { Cell::new((ptr::null(), ptr::null_mut())) };
+    /// Where the call was that was stopped, as `file:line`.
+    static PLACE: Cell<Option<String>> = const { Cell::new(None) };
 }
 
 /// Takes the worker off the list when its thread ends.
@@ -97,6 +100,11 @@ impl Watch {
         slot.epoch.store(epoch + 1, Ordering::Release);
         slot.stopped.load(Ordering::Relaxed) == epoch
     }
+}
+
+/// Where the script was that was stopped on this thread since it was last asked.
+pub(crate) fn take_place() -> Option<String> {
+    PLACE.take()
 }
 
 impl Drop for Registered {
@@ -241,6 +249,7 @@ extern "C" fn stop(_: c_int) {
 /// this hook, and no hook could stop that.
 unsafe extern "C-unwind" fn raise(state: *mut lua_State, _: *mut lua::lua_Debug) {
     let mut data = ptr::null_mut();
+    note_place(state);
     // SAFETY: called by Lua in the running coroutine, whose machine has a heap of ours; there is nothing here to be dropped.
     unsafe {
         lua::lua_getallocf(state, &mut data);
@@ -251,4 +260,29 @@ unsafe extern "C-unwind" fn raise(state: *mut lua_State, _: *mut lua::lua_Debug)
         // There was memory all the same.
         lua::luaL_error(state, c"the CPU budget of this call is spent".as_ptr());
     }
+}
+
+/// Calls that are looked through for one of the script's own.
+const DEEPEST: c_int = 16;
+
+/// Notes where the script is, unless it was stopped before in this call: who catches the error is elsewhere by the next.
+fn note_place(state: *mut lua_State) {
+    let noted = PLACE.take();
+    PLACE.set(noted.or_else(|| (0..DEEPEST).find_map(|level| place(state, level))));
+}
+
+/// The line of the script that a call is at; `None` for calls of C and of the host's own chunks.
+fn place(state: *mut lua_State, level: c_int) -> Option<String> {
+    // SAFETY: within a hook the running coroutine may be asked about its calls; a zeroed record is a valid place for the
+    // answer, whose text ends with a zero. Neither function raises errors.
+    let (name, line) = unsafe {
+        let mut about: lua::lua_Debug = std::mem::zeroed();
+        if lua::lua_getstack(state, level, &mut about) == 0 || lua::lua_getinfo(state, c"Sl".as_ptr(), &mut about) == 0
+        {
+            return None;
+        }
+        (CStr::from_ptr(about.short_src.as_ptr()).to_string_lossy().into_owned(), about.currentline)
+    };
+    let place = format!("{name}:{line}");
+    (line > 0 && !sdk::is_own_place(&place)).then_some(place)
 }

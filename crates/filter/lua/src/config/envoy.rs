@@ -12,7 +12,7 @@ use postrider_filter_plugin::read::{keep, object};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::rules::{self, Rules};
-use super::shared::{Recipe, paths, refused};
+use super::shared::{Recipe, paths, too_little_memory};
 use crate::hooks::Scripted;
 use crate::last_error::LastError;
 use crate::program::{Dialect, Program, Sandbox, Sdk};
@@ -138,12 +138,11 @@ impl Template {
                 Some(recipe)
             }
             Err(fault) => {
-                let memory = self.rules.policy.memory;
-                let error = match fault {
-                    Fault::Memory => refused(&fault, memory, "the script does not load", path.to_owned(), None),
-                    fault => ValueError { path: path.to_owned(), message: format!("script load error: {fault}") },
+                let message = match &fault {
+                    Fault::Memory => too_little_memory("the script", self.rules.policy.memory),
+                    fault => format!("script load error: {fault}"),
                 };
-                errors.push(error);
+                errors.push(ValueError { path: path.to_owned(), message });
                 None
             }
         }

@@ -10,7 +10,7 @@ use postrider_model::{Value, ValueError};
 
 use super::rider::{Overrides, Rider, with_required};
 use super::rules::{refuse_riders, sandbox_and_sdk};
-use super::shared::{Recipe, paths, refused};
+use super::shared::{Places, Recipe, does_not_load, paths};
 use crate::last_error::LastError;
 use crate::program::{Dialect, Program, Sandbox, Sdk};
 
@@ -58,8 +58,8 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
             skipped: skipped(&manifest.phases),
         })),
         Err(fault) => {
-            let (path, budget) = ("code".to_owned(), Some("budget.memory_bytes"));
-            Err(vec![refused(&fault, manifest.policy.memory, "the plugin does not load", path, budget)])
+            let places = Places { code: "code", config: "config", memory: "budget.memory_bytes" };
+            Err(vec![does_not_load(&fault, manifest.policy.memory, places)])
         }
     }
 }

@@ -12,7 +12,7 @@ use postrider_filter_plugin::{Code, Edition, MAX_CODE_BYTES, Missing, Override};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::rules::{self, Rules};
-use super::shared::{Recipe, next_config_id, refused};
+use super::shared::{Places, Recipe, does_not_load, next_config_id};
 use crate::hooks::Scripted;
 use crate::last_error::LastError;
 use crate::program::{Dialect, Program};
@@ -67,7 +67,7 @@ fn read(mut fields: Fields<'_>, rules: Rules, errors: &mut ConfigError) -> Optio
         }
         None => None,
     };
-    let path = fields.path_of("code");
+    let (code_path, config_path) = (fields.path_of("code"), fields.path_of("config"));
     errors.extend(fields.finish().err().into_iter().flatten());
     let code = code?;
     let facts = Facts {
@@ -113,7 +113,8 @@ fn read(mut fields: Fields<'_>, rules: Rules, errors: &mut ConfigError) -> Optio
         })),
         Err(fault) => {
             let budget = format!("{}.budget.memory_bytes", rules::KEY);
-            errors.push(refused(&fault, memory, "the plugin does not load", path, Some(&budget)));
+            let places = Places { code: &code_path, config: &config_path, memory: &budget };
+            errors.push(does_not_load(&fault, memory, places));
             None
         }
     }

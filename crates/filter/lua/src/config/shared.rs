@@ -139,24 +139,37 @@ fn hooks(machine: &Machine) -> Hooks {
     }
 }
 
-/// That a script does not load: `what` it is, and where it stands. Where there is a budget of memory that is too small, its place
-/// is told.
-pub(super) fn refused(fault: &Fault, memory: usize, what: &str, path: String, budget: Option<&str>) -> ValueError {
-    if *fault != Fault::Memory {
-        return ValueError { path, message: format!("{what}: {fault}") };
-    }
-    let path = budget.filter(|_| memory != DEFAULT_MEMORY).map_or(path, str::to_owned);
-    let message =
-        format!("{what} within {memory} bytes of memory, of which a machine takes about {MACHINE_KIB} KiB by itself");
-    ValueError { path, message }
-}
-
-/// What a machine without a script takes.
-const MACHINE_KIB: usize = 330;
-
 /// Whether some message has the machine entered.
 fn has_some(hooks: Hooks) -> bool {
     hooks.request_headers || hooks.response_headers
+}
+
+/// Where a configuration has what a plugin may be refused for.
+pub(super) struct Places<'a> {
+    pub(super) code: &'a str,
+    pub(super) config: &'a str,
+    pub(super) memory: &'a str,
+}
+
+/// That a plugin does not load with so much memory, at its code or at what is to blame for it.
+pub(super) fn does_not_load(fault: &Fault, memory: usize, places: Places<'_>) -> ValueError {
+    let (path, message) = match fault {
+        Fault::Config(said) => (places.config, format!("the plugin refuses it: {said}")),
+        // Nobody wrote the usual budget.
+        Fault::Memory if memory == DEFAULT_MEMORY => (places.code, too_little_memory("the plugin", memory)),
+        Fault::Memory => (places.memory, too_little_memory("the plugin", memory)),
+        fault => (places.code, format!("the plugin does not load: {fault}")),
+    };
+    ValueError { path: path.to_owned(), message }
+}
+
+/// What a machine without a script takes, about.
+const MACHINE_KIB: usize = 330;
+
+pub(super) fn too_little_memory(what: &str, memory: usize) -> String {
+    format!(
+        "{what} does not load within {memory} bytes of memory, of which a machine takes about {MACHINE_KIB} KiB by itself"
+    )
 }
 
 /// A number that tells route configurations apart.

@@ -2,6 +2,7 @@
 
 use postrider_filter_api::{Action, Answer, CallFailure};
 use postrider_http::ResponseHead;
+use serde_json::json;
 
 use super::{Trial, get, show, v1, v2};
 use crate::testing::Outcome;
@@ -225,4 +226,17 @@ fn a_yield_that_looks_like_ours_keeps_no_stream_waiting() {
     assert_eq!(trial.request(&[]), Outcome::Passed);
     trial.restart(get(&[]));
     assert_eq!(trial.request(&[]), Outcome::Passed);
+}
+
+#[test]
+fn calls_without_a_stream_blamed_a_header_or_the_response() {
+    let load = |call: &str| {
+        let script = v2(&[]).replace("return h", &format!("function h.on_configure() {call} end return h"));
+        Trial::rider_with(&script, json!({}), json!({ "name": "test" })).err().unwrap()[0].message.clone()
+    };
+    let call = "envoy.httpCall('c', { [':method'] = 'GET', [':path'] = '/', [':authority'] = 'a' }, nil, 100)";
+    let said = load(call);
+    assert!(said.contains("there is no stream here: httpCall is for hooks"), "{said}");
+    let said = load("envoy.respond({ [':status'] = 200 })");
+    assert!(said.contains("there is no stream here: respond is for hooks on requests"), "{said}");
 }

@@ -106,6 +106,31 @@ fn a_base_configuration_that_does_not_fit_its_schema_keeps_the_plugin_from_loadi
 }
 
 #[test]
+fn a_configuration_that_the_plugin_refuses_was_told_at_its_code() {
+    let own = v2(&[]).replace(
+        "local h =",
+        "require('rider.config').register_config_validator(function(base) return base.n == 1 and 0 or 1, 'n is not 1' end) local h =",
+    );
+    for (script, said) in [
+        (with_schemas("1"), "the plugin refuses it: base config validate failed: n: "),
+        (own, "the plugin refuses it: n is not 1"),
+    ] {
+        let errors = Trial::rider_with(&script, json!({ "n": 0 }), json!({ "name": "test" })).err().unwrap();
+        assert_eq!(errors[0].path, "plugin.config");
+        assert!(errors[0].message.starts_with(said), "{}", errors[0].message);
+        let manifest =
+            json!({ "name": "test", "runtime": "rider", "config": { "n": 0 }, "code": { "inline_string": script } });
+        let errors = Any::new(MANIFEST, &manifest.to_string(), None).err().unwrap();
+        assert_eq!(errors[0].path, "config");
+    }
+    let broken = with_schemas("1") + "error('something else')";
+    let errors =
+        Trial::rider_with(&broken.replace("return h\n", ""), json!({}), json!({ "name": "test" })).err().unwrap();
+    assert_eq!(errors[0].path, "plugin.code");
+    assert!(errors[0].message.contains("something else"), "{}", errors[0].message);
+}
+
+#[test]
 fn a_route_configuration_that_does_not_fit_is_an_error_each_time_it_is_read() {
     let read = "select(2, pcall(envoy.get_route_config)) == select(2, pcall(envoy.get_route_config)) and envoy.get_route_config()";
     let cases = [

@@ -201,11 +201,10 @@ for _, name in ipairs { "cjson", "cjson.safe" } do
   modules[name], preload[name] = preload[name], nil
 end
 
--- A hook that calls the script's function with a handle; and whether that would make no difference.
-local function hook(name, side)
+-- The script's function of that name.
+local function defined(name)
   local act = rawget(_G, name)
-  if type(act) ~= "function" then return nil end
-  return function() act(handle(side)) end, border.does_nothing(act)
+  if type(act) == "function" then return act end
 end
 
 return function(script)
@@ -214,8 +213,18 @@ return function(script)
   searchers[#searchers + 1] = function(name) return modules[name] end
   script()
   local hooks, idle = {}, {}
-  hooks.request_headers, idle.request_headers = hook("envoy_on_request", border.REQUEST)
-  hooks.response_headers, idle.response_headers = hook("envoy_on_response", border.RESPONSE)
+  -- Tracebacks call the script's functions as they are called here.
+  local envoy_on_request, envoy_on_response = defined("envoy_on_request"), defined("envoy_on_response")
+  if envoy_on_request then
+    local side = border.REQUEST
+    function hooks.request_headers() envoy_on_request(handle(side)) end
+    idle.request_headers = border.does_nothing(envoy_on_request)
+  end
+  if envoy_on_response then
+    local side = border.RESPONSE
+    function hooks.response_headers() envoy_on_response(handle(side)) end
+    idle.response_headers = border.does_nothing(envoy_on_response)
+  end
   hooks.idle = idle
   return hooks
 end

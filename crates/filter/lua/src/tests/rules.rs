@@ -162,6 +162,58 @@ fn the_admin_is_told_of_other_scripts_and_of_the_last_error_with_its_way() {
 }
 
 #[test]
+fn a_yield_of_the_scripts_own_left_no_last_error() {
+    let mut registry = Registry::default();
+    crate::register(&mut registry);
+    let script = "function envoy_on_request(h)\n  coroutine.yield()\nend";
+    let config = json!({ "default_source_code": { "inline_string": script } });
+    let factory = registry.build("lua", LUA, &crate::testing::json(&config.to_string())).unwrap().unwrap();
+    let stats = postrider_telemetry::Registry::new();
+    let (worker, host) = (stats.worker(0), FakeHost::unwatched());
+    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host: &host };
+    let filter = factory.filter(&ScopedConfigs::default(), &place);
+    Trial::around(filter, stats, FakeStream::new("GET", "/", &[])).request(&[]);
+    let (_, text) = factory.standing().last_error.unwrap();
+    assert!(text.starts_with("script performed an unexpected yield\nstack traceback:"), "{text}");
+    assert!(text.contains("lua:2: in function 'envoy_on_request'"), "{text}");
+}
+
+#[test]
+fn a_traceback_named_functions_of_the_host_and_a_stopped_call_no_line() {
+    let mut registry = Registry::default();
+    crate::register(&mut registry);
+    let script = "local function spin()\n  for i = 1, 1e18 do\n  end\nend\n
+        local function search()\n  return (('a'):rep(3000):find('.-.-.-.-.-.-b'))\nend\n
+        function envoy_on_request(h)
+          local what = h:headers():get('x-do')
+          if what == 'spin' then spin() elseif what == 'search' then search() else h:headers():add('x', {}) end
+        end";
+    let config = json!({ "default_source_code": { "inline_string": script } });
+    let factory = registry.build("lua", LUA, &crate::testing::json(&config.to_string())).unwrap().unwrap();
+    let failed = |what: &str| {
+        let stats = postrider_telemetry::Registry::new();
+        let (worker, host) = (stats.worker(0), FakeHost::unwatched());
+        let place = Place { stats: &worker, stat_prefix: what, worker: 0, buffer_limit: 1 << 20, host: &host };
+        let filter = factory.filter(&ScopedConfigs::default(), &place);
+        Trial::around(filter, stats, FakeStream::new("GET", "/", &[("x-do", what)])).request(&[]);
+        factory.standing().last_error.unwrap().1
+    };
+    for (what, line) in [("spin", "lua:2: "), ("spin", "lua:2: "), ("search", "lua:7: ")] {
+        let text = failed(what);
+        assert!(text.starts_with(line) && text.contains(": the CPU budget of a call is spent\n"), "{text}");
+        assert!(text.contains("in function 'envoy_on_request'") && !text.contains("postrider."), "{text}");
+    }
+    let text = failed("nothing");
+    assert!(text.contains("in function 'envoy_on_request'") && !text.contains("postrider."), "{text}");
+}
+
+#[test]
+fn loading_has_a_budget_of_its_own_and_says_so() {
+    let errors = envoy("while true do end", Value::Null).err().unwrap();
+    assert!(errors[0].contains("lua:1: the CPU budget of loading, 2 s, is spent"), "{errors:?}");
+}
+
+#[test]
 fn an_empty_script_is_one_that_does_nothing() {
     let mut trial = envoy("", Value::Null).unwrap();
     assert_eq!(ask(&mut trial, ""), (Outcome::Passed, None));

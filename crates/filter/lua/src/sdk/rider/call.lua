@@ -23,6 +23,7 @@ end
 
 -- Comes back with the headers and the body of the answer.
 function envoy.httpCall(cluster, headers, body, timeout)
+  if ctx.side < 0 then error("there is no stream here: httpCall is for hooks", 2) end
   if type(cluster) ~= "string" then error("http call cluster must be a string", 2) end
   if type(headers) ~= "table" then error("http call headers must be a table", 2) end
   if type(timeout) ~= "number" then error("http call timeout must be a number", 2) end
@@ -64,6 +65,7 @@ end
 
 -- Does not come back.
 function envoy.respond(headers, body)
+  if ctx.side < 0 then error("there is no stream here: respond is for hooks on requests", 2) end
   if ctx.side ~= 0 then error("respond not currently supported in the response path", 2) end
   if type(headers) ~= "table" then error("respond headers must be a table", 2) end
   local status = headers[":status"]

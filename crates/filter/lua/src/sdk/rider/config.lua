@@ -32,8 +32,10 @@ local function load(text, validate, what)
 end
 
 local base
+local function load_base() return load(read(border.BASE_CONFIG) or "{}", validate_base, "base") end
+
 function envoy.get_base_config()
-  if base == nil then base = load(read(border.BASE_CONFIG) or "{}", validate_base, "base") end
+  if base == nil then base = load_base() end
   if base.failure ~= nil then error(base.failure, 2) end
   return base.config
 end
@@ -79,9 +81,14 @@ function module.register_config_validator(validate_base_config, validate_route_c
     if type(validate_route_config) ~= "function" then error("a validator must be a function", 2) end
     validate_route = validate_route_config
   end
-  base, last_id, last = nil, 0, nil
+  last_id, last = 0, nil
   known = setmetatable({}, { __mode = "v" })
-  envoy.get_base_config()
+  base = load_base()
+  if base.failure ~= nil then
+    -- The host tells it where the configuration stands, so it has no place of its own.
+    border.refused = base.failure
+    error(base.failure, 0)
+  end
 end
 
 border.modules["rider.config"], border.modules["rider.v2.config"] = module, module
