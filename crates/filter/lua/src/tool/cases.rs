@@ -35,6 +35,10 @@ const RUN: i32 = 1;
 /// What files of plugins end with.
 const ENDINGS: [&str; 3] = ["lua", "wasm", "so"];
 
+/// What files of tests end with, and the module that they use.
+const TEST: &str = "_test.lua";
+const API: &str = "postrider.test";
+
 /// Deepest folder that is searched below the one that was named.
 const MAX_DEPTH: usize = 8;
 
@@ -127,7 +131,7 @@ fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), S
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_folder && depth < MAX_DEPTH && !name.starts_with('.') {
             search(&entry.path(), depth + 1, found)?;
-        } else if !is_folder && name.ends_with("_test.lua") {
+        } else if !is_folder && name.ends_with(TEST) {
             let path = entry.path();
             found.push(path.strip_prefix(".").map(Path::to_owned).unwrap_or(path));
         }
@@ -158,6 +162,9 @@ pub fn run_tests(path: &Path, rules: &Value, load_module: &LoadModule<'_>) -> Te
 fn run_file(file: &mut TestFile, rules: &Value, load_module: &LoadModule<'_>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot read {}: {error}", file.path.display());
     let source = std::fs::read(&file.path).map_err(failed)?;
+    if !is_test(&file.path, &source) {
+        return Err(format!("{} is no test: tests are named *{TEST}, or use {API}", file.path.display()));
+    }
     let machine = TestMachine::new(&file.path, &source).map_err(|fault| fault.to_string())?;
     let folder = file.path.parent().unwrap_or(Path::new(""));
     let path = match machine.text(c"plugin") {
@@ -186,6 +193,11 @@ fn run_file(file: &mut TestFile, rules: &Value, load_module: &LoadModule<'_>) ->
         |lines: Vec<u32>| lines.into_iter().map(|line| (line, ran.get(&line).copied().unwrap_or(0))).collect();
     file.coverage = executable.map(|lines| Coverage { lines: counted(lines) });
     Ok(())
+}
+
+/// Whether somebody who names this file means its cases, and not those beside it.
+fn is_test(path: &Path, source: &[u8]) -> bool {
+    path.to_string_lossy().ends_with(TEST) || String::from_utf8_lossy(source).contains(API)
 }
 
 /// The plugin that a test file without a name of it means.

@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use postrider_filter_api::Registry;
+use postrider_filter_api::plugin::{DEFAULT_CPU, DEFAULT_MEMORY};
 use postrider_filter_trial::{ByManifest, Loaded, RouteKind, name_of};
 use postrider_model::Value;
+
+use crate::vm::Vm;
 
 /// Whose functions a script uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,13 +73,14 @@ impl Plugin {
         if let Some(what) = compiled(&source) {
             return Err(format!("{}: {what}", path.display()));
         }
-        let runtime = runtime.or_else(|| Runtime::detect(&source)).ok_or_else(|| {
-            format!(
+        let Some(runtime) = runtime.or_else(|| Runtime::detect(&source)) else {
+            compile(path, &source)?;
+            return Err(format!(
                 "{}: neither Rider's (no `require(\"rider…\")`, returns nothing) nor Envoy's (no `envoy_on_request`, \
                  no `envoy_on_response`): say which with --runtime",
                 path.display()
-            )
-        })?;
+            ));
+        };
         Ok(Plugin { path: path.to_owned(), runtime, config: Value::Null, rules: Value::Null })
     }
 
@@ -122,6 +126,16 @@ impl Plugin {
             }
         }
     }
+}
+
+/// Whether it is Lua at all.
+///
+/// # Errors
+/// Where it is not.
+fn compile(path: &Path, source: &[u8]) -> Result<(), String> {
+    let vm = Vm::new(DEFAULT_MEMORY, DEFAULT_CPU).map_err(|fault| fault.to_string())?;
+    let compiled = vm.load(&format!("@{}", path.display()), source);
+    compiled.map(drop).map_err(|fault| fault.to_string())
 }
 
 /// What a file is that holds code of another kind than scripts.

@@ -323,3 +323,26 @@ fn tests_that_would_pass_unseen_fail() {
     }
     assert!(of("os.exit(0)").error.unwrap().contains("unseen_test.lua:2: os.exit would end"));
 }
+
+#[test]
+fn a_file_that_does_not_parse_was_asked_whose_it_is() {
+    let folder = Folder::new("broken");
+    let error = Plugin::open(&folder.write("x.lua", "x = = 1"), None).unwrap_err();
+    assert!(error.contains("x.lua:1: unexpected symbol near '='"), "{error}");
+    let error = Plugin::open(&folder.write("y.lua", "x = 1"), None).unwrap_err();
+    assert!(error.contains("say which with --runtime"), "{error}");
+}
+
+#[test]
+fn a_plugin_that_was_named_as_a_test_failed_by_its_modules() {
+    let folder = Folder::new("notest");
+    let path = folder.write("a.lua", "require('rider.v2') return {}");
+    let file = tested(&path, &Value::Null);
+    assert_eq!(
+        file.error,
+        Some(format!("{} is no test: tests are named *_test.lua, or use postrider.test", path.display()))
+    );
+    let path = folder.write("cases.lua", "require('postrider.test').case('x', function() end)");
+    folder.write("plugin.lua", MARK);
+    assert!(tested(&path, &Value::Null).passed());
+}
