@@ -411,6 +411,7 @@ mod tests {
             local blue = handle:getCluster('blue')
             if handle:getCluster('red') then return 'red' end
             local version = handle:headers():get('x-version')
+            if version == 'number' then return 7 end
             if version == 'busy' then return 'after-' .. blue:numRequests() .. '-' .. blue:numPendingRequests() end
             if version then return 'v' .. version end
             return handle:headers():get(':path')
@@ -420,13 +421,14 @@ mod tests {
         assert_eq!(to(&[("x-version", "1"), ("x-version", "2")]), "v1,2");
         assert_eq!(to(&[("x-version", "busy")]), "after-7-2");
         assert_eq!(to(&[]), "/a");
+        assert_eq!(to(&[("x-version", "number")]), "7", "a number is a text to Lua");
     }
 
     #[test]
     fn a_script_that_fails_or_names_nothing_leaves_the_default() {
         // Nothing could stop C in such a search.
         let search = "string.find(('a'):rep(60), ('a?'):rep(50) .. ('a'):rep(60) .. 'b')";
-        for body in ["error('no')", "return 5", "return nil", "while true do end", "coroutine.yield()", search] {
+        for body in ["error('no')", "return true", "return nil", "while true do end", "coroutine.yield()", search] {
             let source = format!("function envoy_on_route(handle) {body} end");
             let specifier = cluster_specifier("route", source.as_bytes(), "fallback").unwrap().on_worker();
             assert_eq!(&*specifier.cluster(&request(&[]), &Known), "fallback", "{body}");
@@ -479,6 +481,20 @@ mod tests {
         assert!(!matcher.matches(b"aab"));
         let failing = string_matcher("match", b"function envoy_match(s) error('x') end").unwrap();
         assert!(!failing.on_worker().matches(b"a"));
+    }
+
+    #[test]
+    fn a_matcher_that_answers_neither_true_nor_false_said_nothing() {
+        let registry = postrider_telemetry::Registry::new();
+        postrider_filter_api::count_here(&registry.worker(0));
+        let matcher =
+            string_matcher("answers", b"function envoy_match(s) if s ~= 'nothing' then return s end end").unwrap();
+        let matcher = matcher.on_worker();
+        assert!(!matcher.matches(b"text") && !matcher.matches(b"nothing"));
+        let scopes = registry.read(&[]);
+        let scope = scopes.iter().find(|scope| scope.prefix == format!("{MATCHER}.answers")).unwrap();
+        let errors = scope.set.cells.iter().position(|cell| cell.name == "errors").unwrap();
+        assert_eq!(scope.cell(errors), 2, "each is an error, which the log tells");
     }
 
     #[test]

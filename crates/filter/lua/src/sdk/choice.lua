@@ -3,7 +3,7 @@
 local border, kit = ...
 local api, ctx, out, str, value = border.api, border.context, border.out, border.string, border.value
 local header, load = api.choice_header, api.choice_load
-local type, error, setmetatable, rawget = type, error, setmetatable, rawget
+local type, error, setmetatable, rawget, tostring = type, error, setmetatable, rawget, tostring
 local text, dead = kit.text, kit.dead
 
 local Headers = kit.class("HeaderMap", "turn")
@@ -43,6 +43,8 @@ return function(script)
     function chosen.route()
       chosen.cluster = nil
       local cluster = on_route(setmetatable({ ctx.turn }, Route))
+      -- A number is a text to Lua.
+      if type(cluster) == "number" then cluster = tostring(cluster) end
       if type(cluster) ~= "string" then error("envoy_on_route has to answer with a cluster's name", 0) end
       chosen.cluster = cluster
     end
@@ -50,7 +52,9 @@ return function(script)
   if type(match) == "function" then
     function chosen.match(text)
       chosen.matches = nil
-      if match(text) == true then chosen.matches = "yes" end
+      local verdict = match(text)
+      if type(verdict) ~= "boolean" then error("envoy_match has to answer with true or false", 0) end
+      if verdict then chosen.matches = "yes" end
     end
   end
   return chosen
