@@ -85,21 +85,50 @@ fn requests_name_their_hosts_one_for_each_try() {
 #[test]
 fn a_cluster_drops_its_share_of_requests() {
     let origin = named("a");
-    let mut dropping = assignment(vec![endpoint(&origin, json!({}))]);
-    dropping["policy"] = json!({"drop_overloads": [{"category": "all", "drop_percentage": {"numerator": 100}}]});
+    let dropping = |share: serde_json::Value| {
+        let mut hosts = assignment(vec![endpoint(&origin, json!({}))]);
+        hosts["policy"] = json!({"drop_overloads": [{"category": "all", "drop_percentage": share}]});
+        json!({"load_assignment": hosts})
+    };
     let route = |path: &str, cluster: &str| json!({"match": {"prefix": path}, "route": {"cluster": cluster}});
     let site = site::with([])
-        .routes(json!([route("/none", "none"), route("/", "origin")]))
-        .cluster("none", &[], json!({"load_assignment": dropping}))
+        .routes(json!([route("/none", "none"), route("/few", "few"), route("/", "origin")]))
+        .cluster("none", &[], dropping(json!({"numerator": 100})))
+        .cluster("few", &[], dropping(json!({"numerator": 999_999, "denominator": "MILLION"})))
         .start();
     let refused = site.get("/none", "");
+    assert_eq!((refused.status, refused.text()), (503, "unconditional drop overload"));
+    assert_eq!(refused.header("x-envoy-unconditional-drop-overload"), "true");
+    assert_eq!(site.logged(1), "503 UDO unconditional_drop_overload");
+    let refused = site.get("/few", "");
     assert_eq!((refused.status, refused.text()), (503, "drop overload"));
     assert_eq!(refused.header("x-envoy-drop-overload"), "true");
-    assert_eq!(site.logged(1), "503 DO drop_overload");
+    assert_eq!(site.logged(2), "503 DO drop_overload");
     assert_eq!(site.stat("cluster.none.upstream_rq_503"), 1);
     assert_eq!(site.stat("cluster.none.upstream_rq_completed"), 1);
     assert_eq!(site.stat("cluster.none.upstream_cx_none_healthy"), 0);
     assert_eq!(site.get("/", "").status, 200);
+}
+
+#[test]
+fn a_drop_told_of_itself_in_spite_of_suppress_envoy_headers() {
+    let origin = named("a");
+    let mut hosts = assignment(vec![endpoint(&origin, json!({}))]);
+    hosts["policy"] = json!({"drop_overloads": [{"category": "all", "drop_percentage": {"numerator": 100}}]});
+    let route = json!([{"match": {"prefix": "/"}, "route": {"cluster": "none"}}]);
+    let quiet = extension(
+        "envoy.filters.http.router",
+        "filters.http.router.v3.Router",
+        json!({"suppress_envoy_headers": true}),
+    );
+    let site = site::with([])
+        .routes(route)
+        .manager(json!({"http_filters": [quiet]}))
+        .cluster("none", &[], json!({"load_assignment": hosts}))
+        .start();
+    let refused = site.get("/", "");
+    assert_eq!((refused.status, refused.text()), (503, "unconditional drop overload"));
+    assert_eq!(refused.header("x-envoy-unconditional-drop-overload"), "");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use postrider_tests::ask;
 use postrider_tests::kit::Origin;
+use postrider_tests::kit::config::extension;
 use postrider_tests::kit::net::refusing_address;
 use postrider_tests::site::{self, OUTCOME, Site};
 use serde_json::{Value, json};
@@ -54,6 +55,31 @@ fn clients_learn_what_went_wrong() {
     );
     let refused = ask(&site.proxy, "GET", "test", "/good", "no colon\r\n");
     assert_eq!((refused.status, refused.header("proxy-status")), (400, ""), "the codec tells nothing");
+}
+
+#[test]
+fn faults_and_dropped_requests_were_told_without_a_reason() {
+    let fault = extension(
+        "envoy.filters.http.fault",
+        "filters.http.fault.v3.HTTPFault",
+        json!({"abort": {"http_status": 418, "percentage": {"numerator": 100}}, "headers": [{"name": "x-fault"}]}),
+    );
+    // All but one of a million.
+    let dropping = json!({"load_assignment": {"policy": {"drop_overloads": [
+        {"category": "x", "drop_percentage": {"numerator": 999_999, "denominator": "MILLION"}},
+    ]}}});
+    let site = site::with([fault])
+        .manager(json!({"proxy_status_config": {"set_recommended_response_code": true}}))
+        .routes(json!([{"match": {"prefix": "/"}, "route": {"cluster": "dropping"}}]))
+        .cluster("dropping", &[refusing_address()], dropping)
+        .start();
+    for (fields, status, told) in [
+        ("x-fault: 1\r\n", 418, r#"envoy; error=http_request_error; details="fault_filter_abort; FI""#),
+        ("", 503, r#"envoy; error=connection_limit_reached; details="drop_overload; DO""#),
+    ] {
+        let answer = site.get("/", fields);
+        assert_eq!((answer.status, answer.header("proxy-status")), (status, told));
+    }
 }
 
 #[test]

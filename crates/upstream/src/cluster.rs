@@ -19,6 +19,9 @@ use crate::queue::{Queue, Waiter};
 use crate::zones::{Home, Population, ZoneCounts};
 use crate::{Health, Random, SubsetCounts};
 
+/// What shares of requests are counted in.
+const MILLION: u32 = 1_000_000;
+
 /// The endpoints of a cluster at one moment, as published by discovery.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Endpoints(pub Vec<Arc<Endpoint>>);
@@ -281,10 +284,14 @@ impl<C> Cluster<C> {
         self.balancing.named.as_deref()
     }
 
+    /// The cluster takes no request at all.
+    pub fn drops_all(&self) -> bool {
+        self.balancing.dropped >= MILLION
+    }
+
     /// Chance has it that this request gets no host, as the cluster takes only some.
     pub fn drops_one(&self, random: &Random) -> bool {
-        const MILLION: u64 = 1_000_000;
-        self.balancing.dropped > 0 && random.next() % MILLION < u64::from(self.balancing.dropped)
+        self.balancing.dropped > 0 && random.next() % u64::from(MILLION) < u64::from(self.balancing.dropped)
     }
 
     /// Chance has it that this request is turned away, as somebody maintains the cluster.

@@ -516,6 +516,7 @@ flags! {
     DNS_RESOLUTION_FAILED = 26, "DF", "DnsResolutionFailed";
     DROP_OVERLOAD = 27, "DO", "DropOverload";
     DOWNSTREAM_REMOTE_RESET = 28, "DR", "DownstreamRemoteReset";
+    UNCONDITIONAL_DROP_OVERLOAD = 29, "UDO", "UnconditionalDropOverload";
 }
 
 impl Flags {

@@ -39,6 +39,8 @@ pub(super) struct Chosen {
 pub(super) enum Refusal {
     /// It takes only some of them (`drop_overloads`).
     Dropped,
+    /// It takes none.
+    AllDropped,
     /// Somebody maintains it.
     Maintained,
 }
@@ -55,9 +57,10 @@ impl Exchange {
     ) -> Option<Rc<Host>> {
         self.pool_again();
         let hosts = &cluster.hosts;
-        let refusal = match hosts.drops_one(random) {
-            true => Some(Refusal::Dropped),
-            false => hosts.is_maintained(random).then_some(Refusal::Maintained),
+        let refusal = match hosts.is_maintained(random) {
+            true => Some(Refusal::Maintained),
+            false if hosts.drops_all() => Some(Refusal::AllDropped),
+            false => hosts.drops_one(random).then_some(Refusal::Dropped),
         };
         if refusal.is_some() {
             self.chosen = Some(Box::new(Chosen { refusal, ..Chosen::default() }));

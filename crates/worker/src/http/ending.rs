@@ -184,13 +184,19 @@ impl Exchange {
             groups.count_response(503, None);
         }
         let (flag, body, details, header) = match refusal {
-            Refusal::Dropped => (Flags::DROP_OVERLOAD, "drop overload", "drop_overload", Some("x-envoy-drop-overload")),
+            Refusal::Dropped => (Flags::DROP_OVERLOAD, "drop overload", "drop_overload", "x-envoy-drop-overload"),
+            Refusal::AllDropped => (
+                Flags::UNCONDITIONAL_DROP_OVERLOAD,
+                "unconditional drop overload",
+                "unconditional_drop_overload",
+                "x-envoy-unconditional-drop-overload",
+            ),
             Refusal::Maintained => {
                 stats.inc(stat::UPSTREAM_RQ_MAINTENANCE_MODE);
-                let header = (!http.model.router.suppress_x_headers).then_some("x-envoy-overloaded");
-                (Flags::UPSTREAM_OVERFLOW, "maintenance mode", "maintenance_mode", header)
+                (Flags::UPSTREAM_OVERFLOW, "maintenance mode", "maintenance_mode", "x-envoy-overloaded")
             }
         };
+        let header = (!http.model.router.suppress_x_headers).then_some(header);
         self.fail(flag, "");
         sets::count_upstream_response(stats, 503, self.internal);
         let (body, details) = (Cow::Borrowed(body.as_bytes()), details.into());

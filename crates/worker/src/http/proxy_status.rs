@@ -9,14 +9,19 @@ use super::exchange::Exchange;
 const NAME: &[u8] = b"proxy-status";
 
 /// What went wrong, by the flags of the response: the first that is set counts. Then the status that belongs to it.
-const ERRORS: [(Flags, &str, Option<u16>); 20] = [
+const ERRORS: [(Flags, &str, Option<u16>); 25] = [
     (Flags::FAILED_LOCAL_HEALTH_CHECK, "destination_unavailable", Some(503)),
     (Flags::NO_HEALTHY_UPSTREAM, "destination_unavailable", Some(503)),
     (Flags::UPSTREAM_REQUEST_TIMEOUT, "http_response_timeout", Some(504)),
+    (Flags::DURATION_TIMEOUT, "connection_timeout", Some(504)),
     (Flags::LOCAL_RESET, "connection_timeout", Some(504)),
     (Flags::UPSTREAM_REMOTE_RESET, "connection_terminated", Some(502)),
     (Flags::UPSTREAM_CONNECTION_FAILURE, "connection_refused", Some(502)),
+    (Flags::UNAUTHORIZED_EXTERNAL_SERVICE, "connection_refused", Some(502)),
     (Flags::UPSTREAM_CONNECTION_TERMINATION, "connection_terminated", Some(502)),
+    (Flags::OVERLOAD_MANAGER, "connection_limit_reached", Some(503)),
+    (Flags::DROP_OVERLOAD, "connection_limit_reached", Some(503)),
+    (Flags::FAULT_INJECTED, "http_request_error", None),
     (Flags::UPSTREAM_OVERFLOW, "connection_limit_reached", Some(503)),
     (Flags::NO_ROUTE_FOUND, "destination_not_found", Some(500)),
     (Flags::RATE_LIMITED, "connection_limit_reached", Some(503)),
