@@ -343,6 +343,8 @@ pub enum TransportMatch {
     Any,
     Raw,
     Tls,
+    /// Of HTTP/3, which no connection over TCP is.
+    Quic,
 }
 
 /// Where a connection comes from.

@@ -35,6 +35,7 @@ const CRITERIA: [Criterion; 9] = [
         TransportMatch::Any => Some(0),
         TransportMatch::Raw => matched(!peer.greeting.tls),
         TransportMatch::Tls => matched(peer.greeting.tls),
+        TransportMatch::Quic => None,
     },
     |chain, peer| preferred(&chain.application_protocols, &peer.greeting.protocols),
     |chain, peer| longest(&chain.direct_source_prefixes, peer.direct_remote),
@@ -176,6 +177,14 @@ mod tests {
         assert_eq!(choose(hello(Some("test"), &["h2", "http/1.1"])), Some(4));
         assert_eq!(choose(hello(None, &["http/1.1"])), None, "the chain for TLS wants another protocol");
         assert_eq!(choose(Greeting::default()), Some(5));
+    }
+
+    #[test]
+    fn a_chain_for_quic_takes_no_connection_over_tcp() {
+        let quic = ChainMatch { transport: TransportMatch::Quic, ..Default::default() };
+        let chains = [quic, ChainMatch { destination_port: Some(443), ..Default::default() }];
+        assert_eq!(choose(chains.iter(), &peer("1.1.1.1:443", "10.0.0.1:9")), Some(1));
+        assert_eq!(choose(chains.iter().take(1), &peer("1.1.1.1:443", "10.0.0.1:9")), None);
     }
 
     #[test]

@@ -599,6 +599,8 @@ fn a_chain_is_chosen_by_what_tls_says() {
     assert_eq!(criteria.application_protocols, ["h2", "istio"]);
     let (criteria, inspection) = matching("transport_protocol: raw_buffer", "");
     assert_eq!((criteria.transport, inspection), (TransportMatch::Raw, Inspection::default()));
+    let (criteria, inspection) = matching("transport_protocol: quic, application_protocols: [h3]", "");
+    assert_eq!((criteria.transport, inspection), (TransportMatch::Quic, Inspection::default()));
 }
 
 #[test]

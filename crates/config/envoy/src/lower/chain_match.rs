@@ -16,6 +16,11 @@ pub(super) fn chain_match(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ChainMatch 
         "" => TransportMatch::Any,
         "raw_buffer" => TransportMatch::Raw,
         "tls" => TransportMatch::Tls,
+        "quic" => {
+            let text = "no connection comes to this chain: they are over TCP, and `quic` is HTTP/3";
+            cx.warn(at, "transport_protocol", "no-effect", text);
+            TransportMatch::Quic
+        }
         other => {
             cx.refuse(at, "transport_protocol", &format!("choosing a chain by the transport protocol `{other}`"));
             TransportMatch::Any

@@ -51,7 +51,7 @@ fn needs_tls(chain: &ChainMatch) -> bool {
     match chain.transport {
         TransportMatch::Tls => true,
         TransportMatch::Any => !chain.server_names.is_empty() || !chain.application_protocols.is_empty(),
-        TransportMatch::Raw => false,
+        TransportMatch::Raw | TransportMatch::Quic => false,
     }
 }
 
