@@ -181,6 +181,40 @@ fn a_cluster_says_itself_what_it_hashes() {
     assert_eq!(host(&format!("cookie: {cookie}\r\n")), guest.text());
 }
 
+#[test]
+fn http_options_of_a_cluster_say_what_its_requests_are_hashed_by() {
+    let origins = ["a", "b", "c", "d"].map(named);
+    let endpoints = origins.iter().map(|origin| endpoint(origin, json!({}))).collect();
+    let routes = json!([{"match": {"prefix": "/"}, "route": {
+        "cluster": "origin", "hash_policy": [{"header": {"header_name": "x-other"}}],
+    }}]);
+    let options = json!({
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http_protocol_options": {}},
+        "hash_policy": [{"header": {"header_name": "x-user"}}],
+    });
+    let config = Config::routes(routes).cluster_with(
+        "origin",
+        &[],
+        json!({
+            "lb_policy": "MAGLEV",
+            "load_assignment": assignment(endpoints),
+            "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
+        }),
+    );
+    let proxy = Proxy::start(&config);
+    let host = |fields: &str| ask(&proxy, "GET", "test", "/", fields).text().to_owned();
+    let mut seen = BTreeMap::new();
+    for user in 0..16 {
+        let first = host(&format!("x-user: {user}\r\n"));
+        for other in 0..4 {
+            assert_eq!(host(&format!("x-user: {user}\r\nx-other: {other}\r\n")), first, "the route has no say");
+        }
+        *seen.entry(first).or_insert(0) += 1;
+    }
+    assert!(seen.len() > 1, "{seen:?}");
+}
+
 fn with_label(origin: &Origin, version: &str) -> Value {
     endpoint(origin, json!({"metadata": {"filter_metadata": {"envoy.lb": {"version": version}}}}))
 }

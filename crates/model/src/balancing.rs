@@ -30,6 +30,8 @@ pub struct Balancing {
     pub named: Option<Box<NamedHosts>>,
     /// What is hashed, whatever routes say of it; none leaves it to them.
     pub hash_policies: Vec<HashPolicy>,
+    /// What is hashed of requests where the policy does not say it, whatever routes say.
+    pub request_hash_policies: Vec<HashPolicy>,
     /// Of a million requests so many get no host.
     pub dropped: u32,
     /// Of a hundred requests so many are told that the cluster is being maintained.
@@ -53,6 +55,7 @@ impl Default for Balancing {
             by_address: HostStatuses::default(),
             named: None,
             hash_policies: Vec::new(),
+            request_hash_policies: Vec::new(),
             dropped: 0,
             maintained: 0,
             retried: 100,

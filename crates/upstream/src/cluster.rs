@@ -279,6 +279,14 @@ impl<C> Cluster<C> {
         &self.balancing.hash_policies
     }
 
+    /// The same of requests, of which the cluster's HTTP options may say it.
+    pub fn request_hash_policies(&self) -> &[HashPolicy] {
+        match self.balancing.hash_policies.as_slice() {
+            [] => &self.balancing.request_hash_policies,
+            own => own,
+        }
+    }
+
     /// How requests name their hosts, where they may.
     pub fn named(&self) -> Option<&NamedHosts> {
         self.balancing.named.as_deref()
@@ -403,6 +411,7 @@ fn asks_requests(balancing: &Balancing, maintained: u32) -> bool {
         || balancing.dropped > 0
         || maintained > 0
         || !balancing.hash_policies.is_empty()
+        || !balancing.request_hash_policies.is_empty()
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl Exchange {
             self.chosen = Some(Box::new(Chosen { refusal, ..Chosen::default() }));
             return None;
         }
-        let policies = match hosts.hash_policies() {
+        let policies = match hosts.request_hash_policies() {
             [] => forward.hash_policies.as_slice(),
             own => own,
         };

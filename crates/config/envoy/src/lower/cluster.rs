@@ -42,7 +42,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
     }
     let health = health::rules(cx, at);
     let (thresholds, high_thresholds) = thresholds(cx, at);
-    let (upstream, names) = upstream::options(cx, at);
+    let (upstream, names) = upstream::options(cx, at, &mut balancing);
     let transport = transport::of_cluster(cx, at, &names);
     let over_grpc = health.checks.iter().any(|check| matches!(check.kind, CheckKind::Grpc(_)));
     if over_grpc && upstream.protocol == UpstreamProtocol::Http1 {

@@ -2,13 +2,13 @@
 
 use postrider_config_core::Severity;
 use postrider_model::{
-    AddressOrder, FilterSlot, Http2Options, NameForm, TcpKeepalive, UpstreamOptions, UpstreamProtocol,
+    AddressOrder, Balancing, FilterSlot, Http2Options, NameForm, TcpKeepalive, UpstreamOptions, UpstreamProtocol,
 };
 
 use super::address;
 use super::context::{Lowering, timeout};
 use super::http::{CONNECTION_IDLE_TIMEOUT, MAX_HEAD_KIB, MAX_HEADERS};
-use super::{bind, filters, http2, mirrors, names, outlier, retry, upstream_filters};
+use super::{bind, filters, hash_policy, http2, mirrors, names, outlier, retry, upstream_filters};
 use crate::reader::Reader;
 
 /// Go code in place of HTTP.
@@ -38,7 +38,12 @@ pub(super) struct RequestNames<'m> {
     pub verify: bool,
 }
 
-pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOptions, RequestNames<'m>) {
+/// What requests are hashed by goes to `balancing`.
+pub(super) fn options<'m>(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'m>,
+    balancing: &mut Balancing,
+) -> (UpstreamOptions, RequestNames<'m>) {
     let mut options = UpstreamOptions {
         idle_timeout: Some(CONNECTION_IDLE_TIMEOUT),
         max_requests_per_connection: requests(at, MAX_REQUESTS),
@@ -92,6 +97,7 @@ pub(super) fn options<'m>(cx: &mut Lowering<'_>, at: &Reader<'m>) -> (UpstreamOp
         }
         if any.type_name == HTTP_OPTIONS {
             requests_once(cx, at, config, HTTP_OPTIONS);
+            balancing.request_hash_policies = hash_policy::of_requests(cx, config);
             if let Some(explicit) = explicit(cx, config, &mut options) {
                 names = explicit;
             }
