@@ -91,14 +91,14 @@ fn tell_scope(
     };
     let mut used = Vec::with_capacity(now.cells.len());
     for (at, stat) in now.set.cells.iter().enumerate() {
-        let total = now.cell(at);
+        let (total, ever) = (now.cell(at), now.ever(at));
         let was_used = old.and_then(|old| old.used.get(at)).is_some_and(|used| *used);
-        used.push(was_used || total != 0);
-        if !was_used && total == 0 {
+        used.push(was_used || ever != 0);
+        if !was_used && ever == 0 {
             continue;
         }
         let value = match stat.kind.is_counter() {
-            true => Value::Counter { new: since(total, old.map_or(0, |old| old.values.cell(at))), total },
+            true => Value::Counter { new: since(ever, old.map_or(0, |old| old.values.ever(at))), total },
             false => Value::Gauge(total),
         };
         if let Some(tagged) = named(stat.name, None, &mut name) {
@@ -108,7 +108,8 @@ fn tell_scope(
     for &(family, code, total) in &now.codes {
         let known = old.and_then(|old| old.values.codes.iter().find(|(f, c, _)| (*f, *c) == (family, code)));
         let Some(stem) = now.set.codes.get(usize::from(family)) else { continue };
-        let value = Value::Counter { new: since(total, known.map_or(0, |known| known.2)), total };
+        let before = old.zip(known).map_or(0, |(old, known)| old.values.ever_of_code(family, code, known.2));
+        let value = Value::Counter { new: since(now.ever_of_code(family, code, total), before), total };
         if let Some(tagged) = named(stem, Some(code), &mut name) {
             tell(&Sample { name: &name, tagged: &tagged, value });
         }
@@ -124,7 +125,7 @@ fn tell_scope(
     used
 }
 
-/// A counter that was reset counts from zero again.
+/// A counter whose scope went and came back counts from zero again.
 fn since(total: u64, before: u64) -> u64 {
     total.checked_sub(before).unwrap_or(total)
 }
@@ -183,6 +184,27 @@ mod tests {
         registry.reset_counters(&[]);
         block.inc(cluster::UPSTREAM_CX_TOTAL);
         assert_eq!(told(&mut ledger, &registry)[0], "upstream_cx_total 1 of 1");
+    }
+
+    #[test]
+    fn what_was_counted_between_a_flush_and_a_reset_was_lost() {
+        let registry = Registry::new();
+        let block = registry.worker(0).block(&cluster::SET, "a");
+        let mut ledger = Ledger::default();
+        block.add(cluster::UPSTREAM_CX_TOTAL, 3);
+        count_upstream_response(&block, 404, false);
+        told(&mut ledger, &registry);
+        block.add(cluster::UPSTREAM_CX_TOTAL, 2);
+        block.inc(cluster::UPSTREAM_RQ_TOTAL);
+        count_upstream_response(&block, 404, false);
+        registry.reset_counters(&[]);
+        block.inc(cluster::UPSTREAM_CX_TOTAL);
+        let second = told(&mut ledger, &registry);
+        for line in ["upstream_cx_total 3 of 1", "upstream_rq_total 1 of 0", "upstream_rq_404 1 of 0"] {
+            assert!(second.contains(&line.to_owned()), "{second:?}");
+        }
+        registry.reset_counters(&[]);
+        assert!(told(&mut ledger, &registry).contains(&"upstream_cx_total 0 of 0".to_owned()));
     }
 
     #[test]

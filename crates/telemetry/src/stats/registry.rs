@@ -76,13 +76,16 @@ pub struct ScopeValues {
     pub tags: Option<Box<ScopeTags>>,
     /// Cells that were ever written.
     used: Used,
+    /// What the counters had counted when they were last reset, if they were.
+    before_reset: Option<Box<Baseline>>,
 }
 
 impl ScopeValues {
     /// A scope in which nothing was counted.
     pub fn zeros(set: &'static StatSet, prefix: &str) -> Self {
         let (cells, histograms, codes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { set, prefix: prefix.to_owned(), cells, histograms, codes, tags: None, used: Used::default() }
+        let (prefix, used) = (prefix.to_owned(), Used::default());
+        Self { set, prefix, cells, histograms, codes, tags: None, used, before_reset: None }
     }
 
     /// A counter of this scope's set.
@@ -172,17 +175,19 @@ impl Registry {
             let mut blocks = scope.lock();
             let mut values = blocks.totals(scope.set);
             let mut used = blocks.note_used(scope.set, &values);
-            if let Some(baseline) = &blocks.baseline {
+            let baseline = blocks.baseline.clone();
+            drop(blocks);
+            if let Some(baseline) = &baseline {
                 baseline.subtract(&mut values);
             }
-            drop(blocks);
             let companions = companions.entry(scope.set.id).or_insert_with(|| used::companions(scope.set));
             for (gauge, counter) in companions {
                 if used.has(*counter as usize) {
                     used.add(*gauge as usize);
                 }
             }
-            let values = values.named(scope.set, scope.prefix.clone(), used);
+            let mut values = values.named(scope.set, scope.prefix.clone(), used);
+            values.before_reset = baseline.map(Box::new);
             out.insert((scope.set.scope_name(&scope.prefix), scope.set.id), values);
         }
         let before_reset = self.shared.before_reset();
@@ -212,6 +217,7 @@ impl Registry {
                 let before = before.map_or(0, |before| before.of(*counter));
                 if let Some(cell) = values.cells.get_mut(counter.cell as usize) {
                     *cell = cell.wrapping_add(value.saturating_sub(before));
+                    values.add_before_reset(counter.cell as usize, before.min(*value));
                 }
                 if *value > 0 {
                     values.used.add(counter.cell as usize);
@@ -264,6 +270,31 @@ impl ScopeValues {
     pub fn is_used(&self, cell: usize) -> bool {
         let is_written_zero = || self.set.shown_at(cell).is_some_and(|stat| used::is_written_zero(stat.name));
         self.cell(cell) != 0 || self.used.has(cell) || is_written_zero()
+    }
+
+    /// What a counter has counted in all, however often it was reset.
+    pub fn ever(&self, cell: usize) -> u64 {
+        let before = self.before_reset.as_ref().and_then(|before| before.cells.get(cell));
+        self.cell(cell).wrapping_add(before.copied().unwrap_or(0))
+    }
+
+    /// The same of one status of a family, of which `n` came since the reset.
+    pub fn ever_of_code(&self, family: u16, status: u16, n: u64) -> u64 {
+        let before = self.before_reset.as_ref().and_then(|before| before.codes.get(&(family, status)));
+        n.wrapping_add(before.copied().unwrap_or(0))
+    }
+
+    fn add_before_reset(&mut self, cell: usize, n: u64) {
+        if n == 0 {
+            return;
+        }
+        let before = self.before_reset.get_or_insert_default();
+        if before.cells.len() <= cell {
+            before.cells.resize(cell + 1, 0);
+        }
+        if let Some(before) = before.cells.get_mut(cell) {
+            *before = before.wrapping_add(n);
+        }
     }
 
     /// What a histogram recorded, if anything.
@@ -320,7 +351,7 @@ struct Blocks {
 }
 
 /// What counters read when they were last reset; zero for gauges.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 struct Baseline {
     cells: Vec<u64>,
     codes: HashMap<(u16, u16), u64>,
@@ -490,7 +521,7 @@ impl Totals {
             self.histograms = Vec::new();
         }
         let Self { cells, histograms, codes, .. } = self;
-        ScopeValues { set, prefix, cells, histograms, codes, tags: None, used }
+        ScopeValues { set, prefix, cells, histograms, codes, tags: None, used, before_reset: None }
     }
 }
 
