@@ -1,5 +1,6 @@
 //! The buckets of one configuration, and which of them a request draws from.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -65,11 +66,44 @@ pub(super) struct Limiter {
 #[derive(Debug)]
 enum Own {
     One(Arc<Bucket>),
-    /// By the entries that were seen, the last asked for at the end. Locked for a search of a short list.
-    Many(Mutex<Vec<Seen>>),
+    /// By the entries that were seen. Locked for one look.
+    Many(Mutex<Seen>),
 }
 
-type Seen = (Vec<(String, String)>, Arc<Bucket>);
+/// What a descriptor says.
+type Entries = Arc<[(String, String)]>;
+
+/// Buckets by entries, of which those asked for last are kept.
+#[derive(Debug, Default)]
+struct Seen {
+    buckets: HashMap<Entries, (Arc<Bucket>, u64)>,
+    /// By the number of the question, so that the first is the one that nobody asked for longest.
+    asked: BTreeMap<u64, Entries>,
+    questions: u64,
+}
+
+impl Seen {
+    /// The bucket for `entries`, made by `make` where there is none; then at most `most` stay.
+    fn bucket(&mut self, entries: &[(String, String)], most: usize, make: impl FnOnce() -> Arc<Bucket>) -> Arc<Bucket> {
+        self.questions += 1;
+        let now = self.questions;
+        if let Some((bucket, last)) = self.buckets.get_mut(entries) {
+            if let Some(entries) = self.asked.remove(last) {
+                self.asked.insert(now, entries);
+            }
+            *last = now;
+            return bucket.clone();
+        }
+        while self.buckets.len() >= most.max(1) {
+            let Some((_, oldest)) = self.asked.pop_first() else { break };
+            self.buckets.remove(&oldest);
+        }
+        let (entries, bucket): (Entries, _) = (entries.into(), make());
+        self.asked.insert(now, entries.clone());
+        self.buckets.insert(entries, (bucket.clone(), now));
+        bucket
+    }
+}
 
 /// What became of a request.
 #[derive(Debug)]
@@ -155,20 +189,27 @@ impl Limiter {
             Own::One(bucket) => bucket.clone(),
             Own::Many(seen) => {
                 let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                let known = match seen.iter().rposition(|(entries, _)| *entries == descriptor.entries) {
-                    Some(at) => seen.remove(at),
-                    None => {
-                        if seen.len() >= rules.max_dynamic {
-                            seen.remove(0);
-                        }
-                        (descriptor.entries.clone(), rule.plan.bucket())
-                    }
-                };
-                let bucket = known.1.clone();
-                seen.push(known);
-                bucket
+                seen.bucket(&descriptor.entries, rules.max_dynamic, || rule.plan.bucket())
             }
         };
         Some(Drawn { bucket, shadow: rule.shadow, hits, quota_headers: descriptor.quota_headers })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_values_those_asked_for_last_keep_their_buckets() {
+        let mut seen = Seen::default();
+        let plan = Plan { max: 1, per_fill: 1, interval: Duration::from_secs(1) };
+        let mut bucket = |value: &str| seen.bucket(&[("user".into(), value.into())], 2, || plan.bucket());
+        let (a, b) = (bucket("a"), bucket("b"));
+        assert!(Arc::ptr_eq(&bucket("a"), &a));
+        let c = bucket("c");
+        assert!(Arc::ptr_eq(&bucket("a"), &a) && Arc::ptr_eq(&bucket("c"), &c));
+        assert!(!Arc::ptr_eq(&bucket("b"), &b), "it was the one that nobody asked for longest");
+        assert_eq!((seen.buckets.len(), seen.asked.len()), (2, 2));
     }
 }
