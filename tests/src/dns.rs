@@ -32,6 +32,8 @@ struct State {
     queries: Vec<Query>,
     /// Hears, and says nothing.
     silent: bool,
+    /// Says nothing to these names.
+    ignored: Vec<String>,
     /// Says that it cannot say.
     failing: bool,
     /// Seconds that answers hold.
@@ -80,6 +82,11 @@ impl DnsServer {
         let server = DnsServer::start();
         server.state.lock().unwrap().silent = true;
         server
+    }
+
+    /// From now on, whoever asks for `name` hears nothing.
+    pub fn ignore(&self, name: &str) {
+        self.state.lock().unwrap().ignored.push(name.to_owned());
     }
 
     /// From now on, it can say nothing, or what it knows.
@@ -166,7 +173,7 @@ fn answer(message: &[u8], tcp: bool, state: &Mutex<State>) -> Option<Vec<u8>> {
     let name = name.join(".");
     let mut state = state.lock().unwrap();
     state.queries.push(Query { name: name.clone(), v6: kind == AAAA, tcp });
-    if state.silent {
+    if state.silent || state.ignored.contains(&name) {
         return None;
     }
     let known = state.addresses.get(&name).filter(|_| !state.failing);

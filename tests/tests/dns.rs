@@ -183,6 +183,62 @@ fn a_failed_look_leaves_the_hosts_that_are_known() {
     assert_eq!(proxy.get("/").status, 200);
 }
 
+/// Endpoints in one locality, on the port of `origin`: each its name, and what else its endpoint and its entry say.
+fn endpoints(origin: SocketAddr, all: &[(&str, Value, Value)]) -> Value {
+    let entry = |(name, endpoint, fields): &(&str, Value, Value)| {
+        let mut entry = json!({"endpoint": {"address": socket_address(name, origin.port())}});
+        overlay(&mut entry["endpoint"], endpoint.clone());
+        overlay(&mut entry, fields.clone());
+        entry
+    };
+    json!({"endpoints": [{"lb_endpoints": all.iter().map(entry).collect::<Vec<_>>()}]})
+}
+
+#[test]
+fn a_name_that_nobody_answers_for_held_up_the_others() {
+    let origin = Origin::echo("a");
+    let server = DnsServer::start();
+    server.set("site.test", &["127.0.0.1"]);
+    server.ignore("dead.test");
+    let names = [("dead.test", json!({}), json!({})), ("site.test", json!({}), json!({}))];
+    let fields = json!({
+        "typed_dns_resolver_config": cares(&[&server], json!({"query_timeout_seconds": 600, "query_tries": 1})),
+        "load_assignment": endpoints(origin.address, &names),
+    });
+    let proxy = Proxy::start(&of_name("site.test", origin.address, fields));
+    wait_until("the first host", || hosts(&proxy) == ["127.0.0.1"]);
+    server.set("site.test", &["127.0.0.2"]);
+    wait_until("the next one", || hosts(&proxy) == ["127.0.0.2"]);
+}
+
+#[test]
+fn hosts_of_a_name_are_called_and_marked_as_their_entry_says() {
+    let origin = Origin::echo("a");
+    let server = DnsServer::start();
+    server.set("site.test", &["127.0.0.1"]);
+    server.set("sick.test", &["127.0.0.2"]);
+    let names = [
+        ("site.test", json!({"hostname": "www.test"}), json!({})),
+        ("sick.test", json!({}), json!({"health_status": "UNHEALTHY"})),
+    ];
+    let fields = json!({
+        "typed_dns_resolver_config": cares(&[&server], json!({})),
+        "load_assignment": endpoints(origin.address, &names),
+    });
+    let proxy = Proxy::start(&of_name("site.test", origin.address, fields));
+    let port = origin.address.port();
+    let wanted = [
+        format!("origin::127.0.0.1:{port}::hostname::www.test"),
+        format!("origin::127.0.0.1:{port}::health_flags::healthy"),
+        format!("origin::127.0.0.2:{port}::hostname::sick.test"),
+        format!("origin::127.0.0.2:{port}::health_flags::/failed_eds_health"),
+    ];
+    wait_until("the hosts", || {
+        let text = proxy.admin_get("/clusters").text().to_owned();
+        wanted.iter().all(|line| text.lines().any(|found| found == line))
+    });
+}
+
 #[test]
 fn looks_are_spread_by_their_jitter() {
     let origin = Origin::echo("a");

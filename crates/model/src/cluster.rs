@@ -167,9 +167,14 @@ pub struct DnsDiscovery {
 pub struct DnsName {
     pub host: String,
     pub port: u16,
+    /// What its endpoints are called, where that is not the name itself.
+    pub hostname: Option<String>,
     pub weight: u32,
     /// 0 is used first.
     pub priority: u32,
+    /// Of each of its endpoints.
+    pub health: EndpointHealth,
+    pub leaving: Option<Leaving>,
     /// For each of its endpoints.
     pub check: Option<Box<EndpointCheck>>,
     pub place: Option<Arc<Locality>>,

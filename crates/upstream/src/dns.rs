@@ -1,12 +1,13 @@
 //! Endpoints from DNS, on the control side: never on a worker.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use postrider_model::{Address, Discovery, DnsDiscovery, DnsName, Endpoint, EndpointHealth};
+use postrider_model::{Address, Discovery, DnsDiscovery, DnsName, Endpoint};
 
 use crate::health::draw;
 use crate::resolver::{Answer, Resolver};
@@ -28,75 +29,133 @@ pub struct Lookups {
     pub unchanged: AtomicU64,
 }
 
-/// Follows the names of a cluster for as long as the future is polled: `publish` gets each new set of endpoints, first
-/// as soon as every name was answered or failed once. A name that fails keeps its last addresses. Returns at once for
-/// a cluster that needs no DNS.
+/// Follows the names of a cluster, each by itself, for as long as the future is polled: `publish` gets each new set of
+/// endpoints, first as soon as one name has addresses or all were looked at once, and why a name failed. One that fails keeps
+/// its last addresses. Returns at once for a cluster that needs no DNS.
 pub async fn follow(
     resolver: &Resolver,
     discovery: &Discovery,
     lookups: &Lookups,
-    mut publish: impl FnMut(Endpoints, Vec<String>),
+    publish: impl FnMut(Option<Endpoints>, Option<String>),
 ) {
     let (names, logical) = match discovery {
         Discovery::Static(_) | Discovery::Original(_) => return,
         Discovery::StrictDns(names) => (names, false),
         Discovery::LogicalDns(names) => (names, true),
     };
-    let mut known: Vec<Vec<IpAddr>> = vec![Vec::new(); names.names.len()];
+    let addresses = vec![None; names.names.len()];
+    let found = Mutex::new(Found { names, logical, addresses, published: None, publish });
+    let mut all: Vec<_> =
+        (0..names.names.len()).map(|index| Box::pin(follow_name(resolver, lookups, &found, index))).collect();
+    std::future::poll_fn(|cx| {
+        all.retain_mut(|name| name.as_mut().poll(cx).is_pending());
+        if all.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// What is known of all names of a cluster.
+struct Found<'n, F> {
+    names: &'n DnsDiscovery,
+    logical: bool,
+    /// By name; `None` before the first look.
+    addresses: Vec<Option<Vec<IpAddr>>>,
+    published: Option<Endpoints>,
+    publish: F,
+}
+
+impl<F: FnMut(Option<Endpoints>, Option<String>)> Found<'_, F> {
+    /// Whether the answer brings something new.
+    fn take(&mut self, index: usize, answer: Vec<IpAddr>) -> bool {
+        let Some(known) = self.addresses.get_mut(index) else { return false };
+        let changes = !same(known.as_deref().unwrap_or_default(), &answer, self.logical);
+        *known = Some(answer);
+        self.tell(None);
+        changes
+    }
+
+    fn fail(&mut self, index: usize, failure: Option<String>) {
+        if let Some(known) = self.addresses.get_mut(index) {
+            known.get_or_insert_default();
+        }
+        self.tell(failure);
+    }
+
+    fn tell(&mut self, failure: Option<String>) {
+        let is_first = self.published.is_none();
+        let is_early = is_first && self.addresses.iter().any(Option::is_none);
+        let known: Vec<Vec<IpAddr>> = self.addresses.iter().map(|known| known.clone().unwrap_or_default()).collect();
+        if is_early && known.iter().all(Vec::is_empty) {
+            if failure.is_some() {
+                (self.publish)(None, failure);
+            }
+            return;
+        }
+        let endpoints = endpoints(self.names, &known, self.logical);
+        let news = (self.published.as_ref() != Some(&endpoints)).then_some(endpoints);
+        if news.is_some() || failure.is_some() {
+            (self.publish)(news.clone(), failure);
+        }
+        self.published = news.or(self.published.take());
+    }
+}
+
+/// Looks at one name again and again; ends where nothing could change.
+async fn follow_name<F: FnMut(Option<Endpoints>, Option<String>)>(
+    resolver: &Resolver,
+    lookups: &Lookups,
+    found: &Mutex<Found<'_, F>>,
+    index: usize,
+) {
+    // Whoever panicked with it left whole lists behind.
+    let locked = || found.lock().unwrap_or_else(PoisonError::into_inner);
+    let (names, logical) = {
+        let found = locked();
+        (found.names, found.logical)
+    };
+    let Some(name) = names.names.get(index) else { return };
     let random = Random::default();
     let (first_failure, longest_failure) = names.failure_refresh;
-    // Of each name: how long to wait at most after its next failure.
-    let mut back_off = vec![first_failure; names.names.len()];
-    let mut published = None;
+    // How long to wait at most after the next failure.
+    let mut back_off = first_failure;
     loop {
-        let mut wait = if names.respect_ttl { Duration::MAX } else { names.refresh };
-        let mut failures = Vec::new();
-        for ((name, addresses), back_off) in names.names.iter().zip(&mut known).zip(&mut back_off) {
-            lookups.attempts.fetch_add(1, Relaxed);
-            match resolver.resolve(&name.host, names.family).await {
-                Ok(answer) => {
-                    // Which is no answer for the one host of a logical cluster.
-                    let is_nothing = logical && answer.addresses.is_empty();
-                    let counter = if is_nothing { &lookups.failures } else { &lookups.answers };
-                    counter.fetch_add(1, Relaxed);
-                    wait = wait.min(next_look(names, &answer));
-                    // As in Envoy, one logical host stays when its name has no addresses any more; others go.
-                    let changes = !same(addresses, &answer.addresses, logical);
-                    lookups.unchanged.fetch_add(u64::from(!changes && !is_nothing), Relaxed);
-                    if !is_nothing {
-                        *addresses = answer.addresses;
-                    }
-                    *back_off = first_failure;
-                }
-                Err(error) => {
-                    lookups.failures.fetch_add(1, Relaxed);
-                    failures.push(format!("{}: {error}", name.host));
-                    // As Envoy's back-off does: somewhere below a limit that doubles.
-                    wait = wait.min(match longest_failure > Duration::ZERO {
-                        true => draw(*back_off, &random),
-                        false => names.refresh,
-                    });
-                    *back_off = back_off.saturating_mul(2).min(longest_failure);
+        lookups.attempts.fetch_add(1, Relaxed);
+        let answer = resolver.resolve(&name.host, names.family).await;
+        let wait = match answer {
+            // One logical host stays when its name has no addresses any more, as in Envoy; others go.
+            Ok(answer) if !logical || !answer.addresses.is_empty() => {
+                lookups.answers.fetch_add(1, Relaxed);
+                back_off = first_failure;
+                let wait = next_look(names, &answer);
+                let changes = locked().take(index, answer.addresses);
+                lookups.unchanged.fetch_add(u64::from(!changes), Relaxed);
+                wait.saturating_add(draw(names.jitter, &random))
+            }
+            failed => {
+                lookups.failures.fetch_add(1, Relaxed);
+                let failure = failed.err().map(|error| format!("{}: {error}", name.host));
+                locked().fail(index, failure);
+                let longest = back_off;
+                back_off = back_off.saturating_mul(2).min(longest_failure);
+                // As Envoy's back-off does: somewhere below a limit that doubles.
+                match longest_failure > Duration::ZERO {
+                    true => draw(longest, &random),
+                    false => names.refresh,
                 }
             }
-        }
-        let endpoints = endpoints(names, &known, logical);
-        if published.as_ref() != Some(&endpoints) || !failures.is_empty() {
-            publish(endpoints.clone(), failures);
-            published = Some(endpoints);
-        }
-        match Instant::now().checked_add(wait.max(SHORTEST_WAIT).saturating_add(draw(names.jitter, &random))) {
+        };
+        match Instant::now().checked_add(wait.max(SHORTEST_WAIT)) {
             Some(next) => tokio::time::sleep_until(next.into()).await,
-            // Literal addresses only: they will not change.
+            // An address, which will not change.
             None => return,
         }
     }
 }
 
-/// Whether an answer brings nothing new: of a logical host its first address counts, of others their set.
+/// Whether an answer brings nothing new: of a logical host its addresses in their order, of others their set.
 fn same(known: &[IpAddr], answer: &[IpAddr], logical: bool) -> bool {
     match logical {
-        true => known.first() == answer.first(),
+        true => known == answer,
         false => known.len() == answer.len() && answer.iter().all(|address| known.contains(address)),
     }
 }
@@ -149,11 +208,11 @@ fn endpoint(name: &DnsName, address: IpAddr, additional: Vec<IpAddr>) -> Endpoin
     Endpoint {
         address: at(address),
         additional: additional.into_iter().map(at).collect(),
-        hostname: name.host.clone(),
+        hostname: name.hostname.clone().unwrap_or_else(|| name.host.clone()),
         weight: name.weight,
         priority: name.priority,
-        health: EndpointHealth::Healthy,
-        leaving: None,
+        health: name.health,
+        leaving: name.leaving,
         check: name.check.clone(),
         place: name.place.clone(),
         hash_key: name.hash_key.clone(),
@@ -163,7 +222,7 @@ fn endpoint(name: &DnsName, address: IpAddr, additional: Vec<IpAddr>) -> Endpoin
 
 #[cfg(test)]
 mod tests {
-    use postrider_model::DnsFamily;
+    use postrider_model::{DnsFamily, EndpointHealth};
 
     use super::*;
 
@@ -173,8 +232,11 @@ mod tests {
             .map(|host| DnsName {
                 host: (*host).to_owned(),
                 port: 80,
+                hostname: None,
                 weight: 1,
                 priority: 0,
+                health: EndpointHealth::Healthy,
+                leaving: None,
                 check: None,
                 place: None,
                 hash_key: None,

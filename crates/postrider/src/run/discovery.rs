@@ -140,12 +140,14 @@ fn follow(cluster: &Arc<Cluster>, resolver: Resolver, lookups: Arc<Lookups>, fle
     let task = tokio::spawn(async move {
         let name: Arc<str> = cluster.name.as_str().into();
         let (updates, mut pending) = watch::channel(None::<Endpoints>);
-        let publish = |endpoints: Endpoints, failures: Vec<String>| {
-            for failure in failures {
+        let publish = |endpoints: Option<Endpoints>, failure: Option<String>| {
+            if let Some(failure) = failure {
                 postrider_telemetry::warning!(Dns, "cluster {name}: {failure}");
             }
-            // The receivers live as long as this task.
-            let _ = updates.send(Some(endpoints));
+            if endpoints.is_some() {
+                // The receivers live as long as this task.
+                let _ = updates.send(endpoints);
+            }
         };
         let tell = async {
             while pending.changed().await.is_ok() {

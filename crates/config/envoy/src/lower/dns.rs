@@ -117,9 +117,6 @@ fn names(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<DnsName>> {
                 continue;
             }
         };
-        if entry.health != postrider_model::EndpointHealth::Healthy {
-            cx.refuse_value(&entry.at, "health_status", "a health status of a name to resolve");
-        }
         let endpoint = entry.at.message("endpoint");
         if let Some(endpoint) = endpoint.filter(|_| !entry.additional.is_empty()) {
             endpoint.ignore("additional_addresses", "the cluster resolves names, and these are for `type: STATIC`");
@@ -127,8 +124,11 @@ fn names(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Vec<DnsName>> {
         all.push(DnsName {
             host,
             port,
+            hostname: (!entry.hostname.is_empty()).then(|| entry.hostname.to_owned()),
             weight: entry.weight,
             priority: entry.priority,
+            health: entry.health,
+            leaving: entry.leaving,
             check: entry.check,
             place: entry.locality,
             hash_key: entry.hash_key,
