@@ -114,6 +114,23 @@ fn a_filter_may_note_the_destination_before_any_header() {
 }
 
 #[test]
+fn the_first_of_a_noted_list_is_the_destination() {
+    let noted = Origin::echo("noted");
+    let values = json!({"to": [noted.address.to_string(), "127.0.0.1:1"]});
+    let notes = extension(
+        "envoy.filters.http.set_metadata",
+        "filters.http.set_metadata.v3.Config",
+        json!({"metadata": [{"metadata_namespace": "ns", "value": values}]}),
+    );
+    let settings = json!({"original_dst_lb_config": {"metadata_key": {"key": "ns", "path": [{"key": "to"}]}}});
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "meant"}}]);
+    let config = Config::routes(routes)
+        .cluster_with("meant", &[], cluster(settings))
+        .overlay_filter("http", json!({"http_filters": [notes, postrider_tests::kit::config::router()]}));
+    assert_eq!(ask(&Proxy::start(&config), "GET", "test", "/", "").header("x-origin"), "noted");
+}
+
+#[test]
 fn so_do_connections_that_nobody_reads() {
     let origins = [Origin::tcp_echo("0"), Origin::tcp_echo("1")];
     let config = Config::new()

@@ -91,6 +91,10 @@ impl Cluster {
         };
         let noted = || match info?.metadata_at(destinations.model.noted_at.as_ref()?)? {
             Value::String(text) => read(text.as_bytes()),
+            Value::List(values) => match values.first()? {
+                Value::String(text) => read(text.as_bytes()),
+                _ => None,
+            },
             _ => None,
         };
         let named = || {
