@@ -53,6 +53,35 @@ fn what_is_left_of_each_limit_is_told_where_that_is_asked_for() {
 }
 
 #[test]
+fn pools_are_counted_where_nothing_limits_them() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let proxy = Proxy::start(&config(&[origin.address], json!({"thresholds": [{"track_remaining": true}]})));
+    let left = || stat(&proxy, "circuit_breakers.default.remaining_cx_pools");
+    assert_eq!(left(), u64::MAX);
+    assert_eq!(proxy.get("/").status, 200);
+    assert_eq!(left(), u64::MAX - 1);
+}
+
+#[test]
+fn requests_that_wait_on_count_whenever_one_of_them_gets_a_connection() {
+    let gate = Arc::new(net::Gate::default());
+    let origin = gated(&gate);
+    let proxy = Proxy::start(&config(&[origin.address], json!({"thresholds": [{"max_connections": 1}]})));
+    let mut clients = [proxy.client(), proxy.client(), proxy.client(), proxy.client()];
+    for (waiting, client) in clients.iter_mut().enumerate() {
+        client.send(GET);
+        origin.wait_requests(1);
+        proxy.wait_stat("cluster.origin.upstream_rq_pending_active", waiting as u64);
+    }
+    assert_eq!(stat(&proxy, "upstream_cx_overflow"), 3, "each that cannot have a connection of its own");
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.response("GET").expect("an answer").status, 200);
+    }
+    assert_eq!(stat(&proxy, "upstream_cx_overflow"), 5, "the two behind the next one, and the one behind that");
+}
+
+#[test]
 fn what_is_left_is_told_of_no_other_priority() {
     let origin = Origin::echo("a");
     let high = json!({"priority": "HIGH", "track_remaining": true});

@@ -19,6 +19,8 @@ pub struct Host<C> {
     pub active: Cell<u32>,
     /// Requests that wait for a connection to it.
     pub waiting: Cell<u32>,
+    /// Those of them that may not open one, and wait for one to come free.
+    pub queued: Cell<u32>,
     /// Connections, pooled and busy.
     pub connections: Cell<u32>,
     /// What active checks say.
@@ -78,6 +80,7 @@ impl<C> Host<C> {
             removed: Cell::new(false),
             active: Cell::new(0),
             waiting: Cell::new(0),
+            queued: Cell::new(0),
             connections: Cell::new(0),
             totals: HostTotals::default(),
             idle: RefCell::default(),

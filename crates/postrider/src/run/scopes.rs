@@ -316,11 +316,16 @@ fn remaining(cluster: &ClusterPlan) -> Vec<KnownScope> {
         let breaker = |kind| cluster.breakers.breaker(priority, kind);
         let left = |kind| u64::from(breaker(kind).remaining());
         let retries = cluster.breakers.retry_limit(priority, now()).saturating_sub(breaker(Limited::Retries).held());
+        let pools = match thresholds.max_connection_pools {
+            Some(_) => left(Limited::Pools),
+            // So much is no limit, and they are counted off all the same, as in Envoy.
+            None => u64::MAX - u64::from(breaker(Limited::Pools).held()),
+        };
         let prefix = format!("{}.circuit_breakers.{name}", cluster_prefix(model));
         let mut scope = KnownScope::new(&SET, prefix);
         scope.computed = vec![
             (CX, left(Limited::Connections)),
-            (CX_POOLS, if thresholds.max_connection_pools.is_some() { left(Limited::Pools) } else { u64::MAX }),
+            (CX_POOLS, pools),
             (PENDING, left(Limited::PendingRequests)),
             (RETRIES, u64::from(retries)),
             (RQ, left(Limited::Requests)),

@@ -63,7 +63,8 @@ impl Cluster {
         }
         stats.inc(stat::UPSTREAM_RQ_PENDING_TOTAL);
         let _gauge = Active::count(&stats, stat::UPSTREAM_RQ_PENDING_ACTIVE);
-        let _waiting = Waiting::begin(host);
+        let _waiting = Waiting::begin(&host.waiting);
+        let mut has_waited = false;
         let permit = loop {
             if let Some(shared) = ahead.or(protocol.filter(|protocol| *protocol == UpstreamProtocol::Http2))
                 && let Some(awaited) = self.streams.expected(host, party)
@@ -80,6 +81,9 @@ impl Cluster {
             if self.has_room(host, priority)
                 && let Some(permit) = Permit::connection(breakers, priority, worker.id)
             {
+                if has_waited {
+                    self.count_queued(host, priority, worker);
+                }
                 break permit;
             }
             stats.inc(stat::UPSTREAM_CX_OVERFLOW);
@@ -99,8 +103,12 @@ impl Cluster {
             if host.connections.get() == 0 {
                 break Permit::connection_beyond_limit(breakers, priority, worker.id);
             }
+            let queued = Waiting::begin(&host.queued);
             self.turn().await;
+            drop(queued);
+            has_waited = true;
             if let Some(upstream) = self.checkout(host, worker.clock.now(), protocol, party) {
+                self.count_queued(host, priority, worker);
                 return Ok(upstream);
             }
         };
@@ -115,7 +123,22 @@ impl Cluster {
         if let (Some(expected), Err(failure)) = (&expected, &made) {
             expected.fail(failure);
         }
+        // Over HTTP/2 there may be room for all.
+        if made.as_ref().is_ok_and(|upstream| !matches!(upstream.io, Io::Http2(_))) {
+            self.count_queued(host, priority, worker);
+        }
         made
+    }
+
+    /// Somebody got a connection: as Envoy does, whoever still waits for one of the host asks for more, all together.
+    fn count_queued(&self, host: &Host, priority: Priority, worker: &Worker) {
+        let is_full = || {
+            let connections = self.breakers.breaker(priority, Limited::Connections);
+            !self.has_room(host, priority) || connections.is_reached(worker.id as usize)
+        };
+        if host.queued.get() > 0 && is_full() {
+            self.stats(worker).inc(stat::UPSTREAM_CX_OVERFLOW);
+        }
     }
 
     /// A connection for whose permission nobody has to wait any more.
@@ -237,7 +260,9 @@ impl Cluster {
     /// # Errors
     /// There is none.
     pub(super) fn admit(&self, host: &Host, priority: Priority, worker: &Worker) -> Result<(), NoConnection> {
-        if self.thresholds(priority).max_connection_pools.is_none() || host.is_admitted() {
+        let thresholds = self.thresholds(priority);
+        let counts = thresholds.max_connection_pools.is_some() || thresholds.track_remaining;
+        if !counts || host.is_admitted() {
             return Ok(());
         }
         let Some(permit) = Permit::pool(&self.breakers, priority, worker.id) else {
@@ -286,19 +311,19 @@ impl Drop for Begun {
     }
 }
 
-/// A request waits for a connection of a host while this lives.
-struct Waiting<'h>(&'h Host);
+/// A request counts among those that wait while this lives.
+struct Waiting<'h>(&'h Cell<u32>);
 
 impl Waiting<'_> {
-    fn begin(host: &Host) -> Waiting<'_> {
-        host.waiting.set(host.waiting.get() + 1);
-        Waiting(host)
+    fn begin(count: &Cell<u32>) -> Waiting<'_> {
+        count.set(count.get() + 1);
+        Waiting(count)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.set(self.0.waiting.get().saturating_sub(1));
+        self.0.set(self.0.get().saturating_sub(1));
     }
 }
 
