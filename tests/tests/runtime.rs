@@ -106,7 +106,8 @@ fn folders_give_values_and_are_read_again_when_they_are_swapped() {
     assert_eq!(status(), [204, 204]);
     // A layer whose folder is not there is none.
     assert_eq!(proxy.admin_json("/runtime")["layers"], json!(["base"]));
-    assert_eq!(proxy.stats().value("runtime.override_dir_exists"), 0);
+    let counted = ["load_success", "override_dir_exists", "override_dir_not_exists"];
+    assert_eq!(counted.map(|name| proxy.stats().value(&format!("runtime.{name}"))), [2, 0, 2], "twice, as in Envoy");
     symlink("v2", root.join("next")).unwrap();
     std::fs::rename(root.join("next"), &current).unwrap();
     wait_until("the new values are in force", || status() == [201, 201]);

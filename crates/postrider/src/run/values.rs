@@ -1,5 +1,6 @@
 //! The values of the runtime: those that the admin interface brought, and what is counted of all.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -20,11 +21,14 @@ pub struct Values {
     overrides: BTreeMap<String, String>,
     /// As it was read last, in force or not.
     seen: Arc<Runtime>,
+    /// Some runtime was counted.
+    is_counted: Cell<bool>,
 }
 
 impl Values {
     pub fn new(stats: &WorkerStats) -> Values {
-        Values { counts: stats.block(&SET, ""), overrides: BTreeMap::new(), seen: Arc::default() }
+        let (counts, overrides) = (stats.block(&SET, ""), BTreeMap::new());
+        Values { counts, overrides, seen: Arc::default(), is_counted: Cell::new(false) }
     }
 
     pub fn overrides(&self) -> &BTreeMap<String, String> {
@@ -69,9 +73,11 @@ impl Values {
     /// Counts a runtime that is in force from now on.
     pub fn count(&self, runtime: &Runtime) {
         let failed = runtime.failures().any(|reason| reason.is_some());
-        self.counts.inc(if failed { LOAD_ERROR } else { LOAD_SUCCESS });
+        // Envoy, when it starts, reads what there is twice.
+        let times = if self.is_counted.replace(true) { 1 } else { 2 };
+        self.counts.add(if failed { LOAD_ERROR } else { LOAD_SUCCESS }, times);
         // As in Envoy, the second folder is the one that overrides.
-        self.counts.inc(if runtime.folders() > 1 { OVERRIDE_DIR_EXISTS } else { OVERRIDE_DIR_NOT_EXISTS });
+        self.counts.add(if runtime.folders() > 1 { OVERRIDE_DIR_EXISTS } else { OVERRIDE_DIR_NOT_EXISTS }, times);
         self.counts.gauge_set(NUM_KEYS, runtime.entries().count() as u64);
         self.counts.gauge_set(NUM_LAYERS, runtime.layers().count() as u64);
     }
