@@ -69,7 +69,8 @@ fn held_by(stream: &Stream<'_>, scratch: &Scratch) -> usize {
         &scratch.call.head.fields,
     ];
     let reply = scratch.reply.iter().flat_map(|reply| &reply.headers).map(|(name, value)| name.len() + value.len());
-    let values = stream.info.metadata.iter().chain(stream.info.filter_state.iter().map(|(name, value)| (&**name, value)));
+    let values =
+        stream.info.metadata.iter().chain(stream.info.filter_state.iter().map(|(name, value)| (&**name, value)));
     heads.map(postrider_http::Fields::capacity).iter().sum::<usize>()
         + reply.sum::<usize>()
         + values.map(|(name, value)| name.len() + bytes_of(value)).sum::<usize>()

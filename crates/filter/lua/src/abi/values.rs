@@ -143,7 +143,8 @@ pub(super) unsafe extern "C" fn set(
 ) -> c_int {
     with(|turn| {
         // Of a table each value takes some room of its own, however short its text is.
-        let length_held = if matches!(kind, LIST | MAP) { length.saturating_mul(size_of::<Value>() / 2) } else { length };
+        let length_held =
+            if matches!(kind, LIST | MAP) { length.saturating_mul(size_of::<Value>() / 2) } else { length };
         if !turn.may_hold(namespace_length + key_length + length_held + size_of::<(String, Value)>()) {
             return LIMIT;
         }
