@@ -151,6 +151,15 @@ fn what_is_migrated_once_stays_as_it_is() {
 }
 
 #[test]
+fn an_empty_typed_config_gets_the_type_of_its_name() {
+    let yaml = accepted(
+        &http("              routes: []", "", "").replace("envoy.router", "envoy.router\n            typed_config: {}"),
+        &["\"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"],
+    );
+    assert!(!yaml.contains("typed_config: {}"), "{yaml}");
+}
+
+#[test]
 fn order_comments_and_quotes_stay() {
     let text = "# top\nstatic_resources: # all of it\n  # the only one\n  clusters:\n  - name: 'c'   # its name\n    # a second\n    connect_timeout: \"1s\"\n    hosts: [{socket_address: {address: 127.0.0.1, port_value: 1}}]\n# end\n";
     let yaml = accepted(text, &[]);

@@ -51,7 +51,9 @@ pub fn configured(cx: &mut Migration, node: &mut Node, network: bool) {
         cx.note(span, format!("`{name}` is now `{new}`"));
         node.set("name", Node::text(new));
     }
-    if node.get("typed_config").is_some() || node.get("config_discovery").is_some() {
+    // `{}` has no type: what it was for is what the name says.
+    let is_typed = |config: &Node| !config.is_map() || !config.entries().is_empty();
+    if node.get("typed_config").is_some_and(is_typed) || node.get("config_discovery").is_some() {
         return;
     }
     let gzip = name.ends_with("gzip");

@@ -49,9 +49,9 @@ int @get_dynamic_metadata_value(CONTEXT envoy_lua_ffi_str_t* filter, envoy_lua_f
 int @set_dynamic_metadata_value(CONTEXT envoy_lua_ffi_str_t* filter, envoy_lua_ffi_str_t* key, envoy_lua_ffi_str_t* value);
 int @get_body(CONTEXT int source, envoy_lua_ffi_str_t* body);
 int @define_metric(CONTEXT int type, envoy_lua_ffi_str_t* name);
-int @increment_metric(CONTEXT int id, int64_t offset);
-int @record_metric(CONTEXT int id, int64_t value);
-double @get_metric(CONTEXT int id);
+int @increment_metric(CONTEXT int id, int offset);
+int @record_metric(CONTEXT int id, int value);
+int @get_metric(CONTEXT int id);
 const char* @upstream_host(CONTEXT0);
 const char* @upstream_cluster(CONTEXT0);
 const char* @downstream_local_address(CONTEXT0);
@@ -96,7 +96,8 @@ function envoy.counted(n)
   local id = C.@define_metric(ARG 0, text(n))
   C.@increment_metric(ARG id, 2)
   C.@record_metric(ARG id, 3)
-  return id > 0, tonumber(C.@get_metric(ARG id)), C.@define_metric(ARG 7, text(n)), C.@increment_metric(ARG 99, 1)
+  return id > 0, C.@get_metric(ARG id), C.@define_metric(ARG 7, text(n)), C.@increment_metric(ARG 99, 1),
+    C.@increment_metric(ARG id, -1), C.@get_metric(ARG 99)
 end
 function envoy.facts()
   local host, local_address = C.@upstream_host(ARG0), C.@downstream_local_address(ARG0)
@@ -201,7 +202,7 @@ fn files_of_both_versions_run_over_the_exported_functions() {
         assert_eq!(trial.request(&[]), Outcome::Passed);
         let got = trial.request_header("x-out").unwrap();
         let expected = "a,b|nil|2|b|x|false|error set header|nil|/p?b=2&a=1&a=3|1|2|v|{}|0|\
-            true|5|-3|-3|true|10.0.0.1:80|0|true|1|[1]|d41d";
+            true|5|-3|-3|-3|-1|true|10.0.0.1:80|0|true|1|[1]|d41d";
         assert_eq!(got, expected, "{name}");
         assert!(trial.stream.info.route_is_stale);
         trial.stream.response.set_status(200);
@@ -289,6 +290,25 @@ fn calls_of_files_over_the_exported_functions_are_compiled() {
             assert!(report.starts_with("0 aborts, compiled"), "{name} {call}: {report}");
         }
     }
+}
+
+#[test]
+fn files_that_lack_set_body_and_set_dynamic_metadata_have_ours() {
+    let folder = Folder::new("lacking", true);
+    let files = std::fs::read_to_string(folder.0.join("rider/init.lua")).unwrap();
+    let without = files.lines().filter(|line| !line.starts_with("function req.set_dynamic_metadata"));
+    std::fs::write(folder.0.join("rider/init.lua"), without.collect::<Vec<_>>().join("\n")).unwrap();
+    let mut trial = folder.plugin(
+        "local h = { version = 'v2' }
+         function h.on_request_body()
+           req.set_body('other')
+           req.set_dynamic_metadata('k', 'v', 'ns')
+         end
+         return h",
+    );
+    assert_eq!(trial.request(&["body"]), Outcome::Passed);
+    assert_eq!(trial.stream.request_body.bytes(), b"other");
+    assert_eq!(trial.stream.info.metadata.get("ns", "k"), Some(&postrider_model::Value::String("v".to_owned())));
 }
 
 #[test]

@@ -100,15 +100,18 @@ impl Plugin {
             [format!("{}/?.lua", folder.display()), format!("{}/?/init.lua", folder.display())].map(text).to_vec();
         let config = self.config.clone();
         match self.runtime {
-            Runtime::Rider => ByManifest {
-                path: &self.path,
-                runtime: self.runtime.name(),
-                config,
-                rules: self.rules.clone(),
-                options: &OPTIONS,
-                more: vec![("package_path".to_owned(), Value::List(modules))],
+            Runtime::Rider => {
+                let (rules, modules) = with_own_path(self.rules.clone(), modules);
+                ByManifest {
+                    path: &self.path,
+                    runtime: self.runtime.name(),
+                    config,
+                    rules,
+                    options: &OPTIONS,
+                    more: vec![("package_path".to_owned(), modules)],
+                }
+                .load(&registry)
             }
-            .load(&registry),
             Runtime::EnvoyLua => {
                 let code = Value::Map(vec![("filename".to_owned(), text(self.path.display().to_string()))]);
                 let config = if config == Value::Null { Value::Map(Vec::new()) } else { config };
@@ -126,6 +129,19 @@ impl Plugin {
             }
         }
     }
+}
+
+/// The rules without their `package_path`, and that with the plugin's own modules behind it.
+fn with_own_path(rules: Value, modules: Vec<Value>) -> (Value, Value) {
+    let Value::Map(rules) = rules else { return (rules, Value::List(modules)) };
+    let (paths, rules): (Vec<_>, Vec<_>) = rules.into_iter().partition(|(key, _)| key == "package_path");
+    let path = match paths.into_iter().next() {
+        Some((_, Value::List(own))) => Value::List(own.into_iter().chain(modules).collect()),
+        // Whoever reads it says what is wrong with it.
+        Some((_, other)) => other,
+        None => Value::List(modules),
+    };
+    (Value::Map(rules), path)
 }
 
 /// Whether it is Lua at all.

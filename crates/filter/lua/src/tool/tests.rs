@@ -220,6 +220,21 @@ fn a_plugin_is_tried_out_under_the_rules_that_it_will_have() {
 }
 
 #[test]
+fn rules_say_where_else_a_rider_plugin_finds_modules() {
+    let folder = Folder::new("paths");
+    std::fs::create_dir(folder.0.join("elsewhere")).unwrap();
+    folder.write("elsewhere/helper.lua", "return 'found'");
+    folder.write("beside.lua", "return 'found'");
+    let path = folder.write("plugin.lua", "require('rider') require('helper') require('beside') return {}");
+    let rules = format!(r#"{{"package_path": ["{}/elsewhere/?.lua"]}}"#, folder.0.display());
+    let plugin = Plugin { rules: crate::testing::json(&rules), ..Plugin::open(&path, None).unwrap() };
+    assert!(plugin.load().is_ok(), "{:?}", plugin.load().err());
+    let rules = crate::testing::json(r#"{"package_path": 1}"#);
+    let errors = Plugin { rules, ..Plugin::open(&path, None).unwrap() }.load().err().unwrap();
+    assert!(errors[0].contains("package_path"), "{errors:?}");
+}
+
+#[test]
 fn a_test_holds_its_plugin_to_rules() {
     let folder = Folder::new("rules");
     folder.write(

@@ -62,19 +62,20 @@ pub(super) unsafe fn define_metric(kind: c_int, name: *const Str) -> c_int {
     }
 }
 
-pub(super) unsafe fn increment_metric(id: c_int, offset: i64) -> c_int {
+pub(super) unsafe fn increment_metric(id: c_int, offset: c_int) -> c_int {
     // SAFETY: no pointers.
-    code(unsafe { metrics::add(id, offset as c_double) })
+    code(unsafe { metrics::add(id, c_double::from(offset)) })
 }
 
-pub(super) unsafe fn record_metric(id: c_int, value: i64) -> c_int {
+pub(super) unsafe fn record_metric(id: c_int, value: c_int) -> c_int {
     // SAFETY: no pointers.
-    code(unsafe { metrics::record(id, value as c_double) })
+    code(unsafe { metrics::record(id, c_double::from(value)) })
 }
 
-pub(super) unsafe fn metric(id: c_int) -> c_double {
+/// As the published files declare it: what does not fit is the largest number there is.
+pub(super) unsafe fn metric(id: c_int) -> c_int {
     // SAFETY: no pointers.
-    unsafe { metrics::value(id) }
+    unsafe { metrics::value(id) as c_int }
 }
 
 pub(super) unsafe fn upstream_host() -> *const c_char {

@@ -148,10 +148,10 @@ exported! {
     envoy_http_lua_ffi_define_metric envoy_http_lua_ffi_v2_define_metric
         = facts::define_metric(kind: c_int, name: *const Str) -> c_int;
     envoy_http_lua_ffi_increment_metric envoy_http_lua_ffi_v2_increment_metric
-        = facts::increment_metric(id: c_int, offset: i64) -> c_int;
+        = facts::increment_metric(id: c_int, offset: c_int) -> c_int;
     envoy_http_lua_ffi_record_metric envoy_http_lua_ffi_v2_record_metric
-        = facts::record_metric(id: c_int, value: i64) -> c_int;
-    envoy_http_lua_ffi_get_metric envoy_http_lua_ffi_v2_get_metric = facts::metric(id: c_int) -> c_double;
+        = facts::record_metric(id: c_int, value: c_int) -> c_int;
+    envoy_http_lua_ffi_get_metric envoy_http_lua_ffi_v2_get_metric = facts::metric(id: c_int) -> c_int;
     envoy_http_lua_ffi_upstream_host envoy_http_lua_ffi_v2_upstream_host = facts::upstream_host() -> *const c_char;
     envoy_http_lua_ffi_upstream_cluster envoy_http_lua_ffi_v2_upstream_cluster
         = facts::upstream_cluster() -> *const c_char;

@@ -1,5 +1,5 @@
 -- `sdk: filesystem`: the SDK is read from the plugin's package_path and works over exported C functions. What it expects
--- to find is made here: an `envoy` table with four functions, a context, and a table for each stream by its number.
+-- to find is made here: an `envoy` table with some functions, a context, and a table for each stream by its number.
 local border = ...
 local ffi = require("ffi")
 local ours = border.envoy
@@ -7,6 +7,9 @@ local ours = border.envoy
 local envoy = { req = {}, resp = {}, runtime = {}, streaminfo = {}, stream = {} }
 -- The first SDK's: the second's files bring their own.
 envoy.req.get_body, envoy.resp.get_body = ours.req.get_body, ours.resp.get_body
+-- Published plugins use these, and no published file has them.
+envoy.req.set_body, envoy.resp.set_body = ours.req.set_body, ours.resp.set_body
+envoy.req.set_dynamic_metadata = ours.req.set_dynamic_metadata
 envoy.respond, envoy.httpCall = ours.respond, ours.httpCall
 border.envoy = envoy
 
