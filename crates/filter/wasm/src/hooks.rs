@@ -111,7 +111,10 @@ impl Filter for Hosted {
     fn on_complete(&self, _: &mut State, _: &StreamInfo) {}
 
     fn on_ended(&self, state: &mut State, ended: &Ended<'_>) {
-        let Some((machine, id)) = self.known(std::mem::take(state)) else { return };
+        let state = std::mem::take(state);
+        let is_new = matches!(state, State::Empty);
+        let known = if is_new { self.unseen(ended) } else { self.known(state) };
+        let Some((machine, id)) = known else { return };
         let vm = &machine.vm;
         // What still waited is told without a stream: the module's calls go on although the stream does not.
         let left = vm.with(|data| {
@@ -124,6 +127,9 @@ impl Filter for Hosted {
         }
         let functions = &vm.functions;
         let told = (|| {
+            if is_new {
+                vm.create(id, machine.root, At::Ended(ended))?;
+            }
             if let Some(log) = functions.on_log.as_ref().filter(|_| !self.is_upstream) {
                 vm.enter(id, At::Ended(ended), log, id)?;
             }
@@ -166,6 +172,20 @@ impl Hosted {
         let State::Number(number) = state else { return None };
         let machine = self.seat.alive(u32::try_from(number >> 32).ok()?)?;
         Some((machine, number as u32))
+    }
+
+    /// A context for a stream that was answered before it came here: as in Envoy, a module hears of its end all the same.
+    #[cold]
+    fn unseen(&self, ended: &Ended<'_>) -> Option<(Rc<Machine>, u32)> {
+        if self.is_upstream {
+            return None;
+        }
+        let machine = self.seat.machine(&|| ended.info.ended.unwrap_or(ended.info.started)).ok()?;
+        if !machine.vm.functions.ends_streams() {
+            return None;
+        }
+        let id = machine.vm.with(|data| data.contexts.add(machine.root, Kind::Stream(Passing::default())))?;
+        Some((machine, id))
     }
 
     fn on(&self, side: Side, event: Event, state: &mut State, stream: &mut Stream<'_>) -> Action {
