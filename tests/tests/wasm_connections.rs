@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_tests::kit::config::{extension, file_access_log, http_filter, tcp_filter};
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
-use postrider_tests::wasm::text_module;
+use postrider_tests::wasm::{text_module, whole};
 use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
 
@@ -333,6 +333,38 @@ fn properties_of_a_connection_are_known_and_written_ones_reach_its_log() {
     assert!(client.closed());
     let expected = format!("{peer} none {}\n", line.origin.address);
     wait_until("the line is there", || std::fs::read_to_string(&path).is_ok_and(|text| text == expected));
+}
+
+/// `set_envoy_filter_state` for the cluster `other`, as long as that says.
+fn choosing(span: u8) -> Vec<u8> {
+    let argument = format!("\\0a\\17envoy.tcp_proxy.cluster\\12\\05other\\18\\{span:02x}");
+    whole(&format!(
+        r#"(import "env" "proxy_call_foreign_function" (func $foreign (param i32 i32 i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (func (export "malloc") (param i32) (result i32) (i32.const 0))
+        (func (export "proxy_abi_version_0_2_1"))
+        {ON_NEW}
+            (call $foreign $"set_envoy_filter_state" $"{argument}" (i32.const 0) (i32.const 0)))"#
+    ))
+}
+
+#[test]
+fn a_module_chooses_the_cluster_of_a_connection() {
+    for span in 0..3 {
+        let other = Origin::tcp_echo("other");
+        let mut filter = network("", json!({}));
+        let code = &mut filter["typed_config"]["config"]["vm_config"]["code"];
+        *code = json!({"local": {"inline_bytes": STANDARD.encode(choosing(span))}});
+        let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "origin"}));
+        let origin = Origin::tcp_echo("first");
+        let config = Config::new()
+            .listener("tcp", json!({"filter_chains": [{"filters": [filter, tcp]}]}))
+            .cluster("origin", &[origin.address])
+            .cluster("other", &[other.address]);
+        let proxy = Proxy::start(&config);
+        let mut client = RawClient::connect(proxy.address("tcp"));
+        assert_eq!(client.read_exact(5).unwrap(), b"other", "{span}");
+    }
 }
 
 /// Counts a record under what the request calls itself, with the status, or under `tcp` for one of a connection.

@@ -218,14 +218,18 @@ struct FilterState {
     span: i32,
 }
 
-/// Makes an object of the filter state of a text, by the factory of its name.
+/// Makes an object of the filter state of a text, by the factory of its name: of a stream's, or of a connection's.
 fn set_filter_state(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
     let FilterState { path, value, span } = FilterState::decode(argument).map_err(|_| BAD_ARGUMENT)?;
-    if ObjectKind::of(&path).is_none() {
-        return Err(NOT_FOUND);
-    }
+    let kind = ObjectKind::of(&path).ok_or(NOT_FOUND)?;
     let rules = Rules { read_only: false, lasts: span == OF_CONNECTION };
     let target = data.target();
+    // Whatever span is named: nothing of a connection ends before it does.
+    let of_connection =
+        data.present.link(target, |link| link.connection.info.make_state(&path, kind, value.as_bytes(), false));
+    if let Some(is_made) = of_connection {
+        return if is_made { Ok(()) } else { Err(BAD_ARGUMENT) };
+    }
     match data.present.stream(target, |stream| put_state(stream.info, &path, &value, rules)) {
         Some(true) => Ok(()),
         Some(false) => Err(BAD_ARGUMENT),
