@@ -8,8 +8,8 @@ use super::{Answer, Guest, bytes, put, put_number, split};
 use crate::data::Data;
 use crate::status::{BAD_ARGUMENT, INTERNAL_FAILURE, NOT_FOUND, OK};
 
-/// Longest name.
-const MAX_NAME: usize = 256;
+/// Longest name. Modules put labels into names, as Istio's do, a dozen of them and more.
+const MAX_NAME: usize = 2048;
 
 pub(super) fn define(linker: &mut Linker<Data>) -> wasmtime::Result<()> {
     linker.func_wrap("env", "proxy_define_metric", define_metric)?;
@@ -31,7 +31,7 @@ fn define_metric(mut guest: Guest<'_>, kind: u32, name: u32, length: u32, out: u
         2 => Sort::Histogram(Unit::Unspecified),
         _ => return Ok(BAD_ARGUMENT),
     };
-    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(|c| c.is_control() || c == ' ') {
+    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         return Ok(BAD_ARGUMENT);
     }
     let id = match &data.metrics {

@@ -147,6 +147,18 @@ fn statistics_are_defined_and_counted() {
 }
 
 #[test]
+fn a_statistic_may_have_labels_and_spaces_in_its_name() {
+    let labels = "reporter=.=source;.;".repeat(30);
+    let mut trial = Trial::new(&with_head(&format!(
+        r#"(call $note $"labels" (call $define_metric (i32.const 0) $"{labels}" (i32.const 32)))
+        (call $note $"space" (call $define_metric (i32.const 0) $"of two words" (i32.const 32)))
+        (call $note $"line" (call $define_metric (i32.const 0) $"a\0ab" (i32.const 32)))"#
+    )));
+    trial.head(true);
+    assert_eq!(["labels", "space", "line"].map(|name| trial.noted(name).unwrap()), ["0", "0", "2"]);
+}
+
+#[test]
 fn foreign_functions_are_found_by_name() {
     let mut trial = Trial::new(&with_head(
         r#"(call $note $"unknown" (call $foreign $"nothing" $"" (i32.const 16) (i32.const 20)))
