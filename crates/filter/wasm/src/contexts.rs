@@ -51,7 +51,7 @@ pub(crate) struct Root {
     pub(crate) tick: u32,
     pub(crate) timer: Option<CallHandle>,
     /// HTTP and unary gRPC calls under way.
-    pub(crate) calls: Vec<(u32, CallHandle)>,
+    pub(crate) calls: Vec<Underway>,
     pub(crate) conversations: Vec<(u32, Conversation)>,
     /// Its `proxy_on_done` asked for more time.
     pub(crate) is_leaving: bool,
@@ -62,6 +62,14 @@ pub(crate) struct Root {
 /// A stream on its way through the filter.
 #[derive(Default)]
 pub(crate) struct Passing {
+/// A call that is not over.
+pub(crate) struct Underway {
+    pub(crate) token: u32,
+    pub(crate) handle: CallHandle,
+    /// What is sent with it.
+    pub(crate) bytes: usize,
+}
+
     /// The maps that the module may look at: a bit per type.
     pub(crate) maps: u8,
     pub(crate) request: Half,

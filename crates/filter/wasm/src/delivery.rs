@@ -49,10 +49,10 @@ impl Vm {
     pub(crate) fn deliver(&self, delivery: Delivery) {
         let waits = self.with(|data| {
             if let Some(root) = data.contexts.root(delivery.root)
-                && let Some(at) = root.calls.iter().position(|(token, _)| *token == delivery.token)
+                && let Some(at) = root.calls.iter().position(|call| call.token == delivery.token)
             {
                 // It came: there is nothing to abandon.
-                root.calls.swap_remove(at).1.detach();
+                root.calls.swap_remove(at).handle.detach();
             }
             let stream = data.contexts.stream(delivery.stream)?;
             [&stream.request, &stream.response].into_iter().find_map(|half| half.bell.clone())

@@ -18,11 +18,20 @@ pub(crate) struct Conversation {
 }
 
 /// Most messages that wait for room in a conversation's queue.
-pub(crate) const MAX_UNSENT: usize = 1000;
+const MAX_UNSENT: usize = 1000;
+
+/// Most bytes of them.
+const MAX_UNSENT_BYTES: usize = 16 << 20;
 
 impl Conversation {
     pub(crate) fn new(stream: GrpcStream) -> Conversation {
         Conversation { stream, unsent: Vec::new(), finished: false, closed: false }
+    }
+
+    /// Whether a message of that length may still be said, or wait until it is.
+    pub(crate) fn takes(&self, length: usize) -> bool {
+        let waits: usize = self.unsent.iter().map(Vec::len).sum();
+        !self.finished && self.unsent.len() < MAX_UNSENT && waits.saturating_add(length) <= MAX_UNSENT_BYTES
     }
 
     /// Sends what waits, as far as there is room.

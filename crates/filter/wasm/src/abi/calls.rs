@@ -11,15 +11,30 @@ use prost::Message;
 use wasmtime::Linker;
 
 use super::{Answer, Guest, bytes, put_number, split};
+use crate::contexts::Underway;
 use crate::data::Data;
 use crate::delivery::{Delivery, What};
-use crate::grpc::{Conversation, MAX_UNSENT};
+use crate::grpc::Conversation;
 use crate::maps::Target;
 use crate::pairs;
 use crate::status::{BAD_ARGUMENT, INTERNAL_FAILURE, INVALID_MEMORY_ACCESS, NOT_FOUND, OK, PARSE_FAILURE};
 
-/// Most calls of one root context that are under way at once.
+/// Most calls of one root context that are under way at once, conversations among them.
 const MAX_CALLS: usize = 10_000;
+
+/// Most bytes that are sent with them.
+const MAX_CALL_BYTES: usize = 64 << 20;
+
+/// Tokens tell in their lowest bits what they are of, as in Envoy: no two calls have the same, whatever they are.
+const KINDS: u32 = 4;
+const UNARY: u32 = 1;
+const CONVERSATION: u32 = 2;
+
+/// Counts on by one call.
+fn count(last: &mut u32) -> u32 {
+    *last = last.checked_add(KINDS).filter(|next| *next <= u32::MAX - KINDS).unwrap_or(KINDS);
+    *last
+}
 
 pub(super) fn define(linker: &mut Linker<Data>) -> wasmtime::Result<()> {
     linker.func_wrap("env", "proxy_http_call", http_call)?;
@@ -31,16 +46,22 @@ pub(super) fn define(linker: &mut Linker<Data>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Whether the plugin may call that cluster.
-fn may_call(data: &mut Data, cluster: &str) -> bool {
-    let allowed = data.root().is_some_and(|(_, root)| {
-        let clusters = &root.plugin.facts.policy.clusters;
-        clusters.as_ref().is_none_or(|all| all.iter().any(|known| known == cluster)) && root.calls.len() < MAX_CALLS
-    });
-    if !allowed {
-        crate::vm::log(Level::Warning, &format!("a WebAssembly plugin may not call the cluster `{cluster}`"));
-    }
-    allowed
+/// Whether the plugin may call that cluster, and send so much there.
+fn may_call(data: &mut Data, cluster: &str, bytes: usize) -> bool {
+    let Some((_, root)) = data.root() else { return false };
+    let clusters = &root.plugin.facts.policy.clusters;
+    let sent: usize = root.calls.iter().map(|call| call.bytes).sum();
+    let why = if clusters.as_ref().is_some_and(|all| !all.iter().any(|known| known == cluster)) {
+        "it is none of its clusters"
+    } else if root.calls.len() + root.conversations.len() >= MAX_CALLS {
+        "too many calls are under way"
+    } else if sent.saturating_add(bytes) > MAX_CALL_BYTES {
+        "too much is being sent"
+    } else {
+        return true;
+    };
+    crate::vm::log(Level::Warning, &format!("a WebAssembly plugin may not call the cluster `{cluster}`: {why}"));
+    false
 }
 
 /// The trailers have to be there, and nobody sends them, as in Envoy.
@@ -76,11 +97,11 @@ fn http_call(
         let _ = head.fields.set(HeaderId::ContentLength, body.len().to_string().as_bytes());
     }
     let body = body.to_vec();
-    if !may_call(data, &cluster) {
+    if !may_call(data, &cluster, body.len()) {
         return Ok(BAD_ARGUMENT);
     }
-    data.last_http_call = data.last_http_call.checked_add(1).unwrap_or(1);
-    let token = data.last_http_call;
+    let token = count(&mut data.last_http_call);
+    let length = body.len();
     let stream = data.target();
     let root = data.contexts.root_id(stream);
     let vm = data.vm.clone();
@@ -105,7 +126,7 @@ fn http_call(
         Some(Err(_)) => return Ok(BAD_ARGUMENT),
         Some(Ok(handle)) => {
             if let Some(root) = data.contexts.root(root) {
-                root.calls.push((token, handle));
+                root.calls.push(Underway { token, handle, bytes: length });
             }
         }
     }
@@ -169,6 +190,7 @@ fn destination(
     name: &[u8],
     method: &[u8],
     metadata: &[u8],
+    length: usize,
     timeout: Option<Duration>,
 ) -> Result<Destination, u32> {
     let mut read = Service::decode(service);
@@ -188,7 +210,7 @@ fn destination(
         );
     }
     let called = read.envoy_grpc.ok_or(INTERNAL_FAILURE)?;
-    if called.cluster_name.is_empty() || !may_call(data, &called.cluster_name) {
+    if called.cluster_name.is_empty() || !may_call(data, &called.cluster_name, length) {
         return Err(INTERNAL_FAILURE);
     }
     let mut service = GrpcService::of(called.cluster_name.as_str().into());
@@ -237,14 +259,12 @@ fn grpc_call(
         return Ok(INVALID_MEMORY_ACCESS);
     };
     let timeout = (timeout > 0).then(|| Duration::from_millis(u64::from(timeout)));
-    let to = match destination(data, service, name, method, metadata, timeout) {
+    let to = match destination(data, service, name, method, metadata, message.len(), timeout) {
         Ok(to) => to,
         Err(status) => return Ok(status),
     };
-    let message = message.to_vec();
-    // Odd numbers are calls, even ones conversations.
-    data.last_grpc_call = data.last_grpc_call.checked_add(2).unwrap_or(2);
-    let token = data.last_grpc_call - 1;
+    let (message, length) = (message.to_vec(), message.len());
+    let token = count(&mut data.last_grpc_call) + UNARY;
     let stream = data.target();
     let root = data.contexts.root_id(stream);
     let vm = data.vm.clone();
@@ -269,7 +289,7 @@ fn grpc_call(
         Some(Err(_)) => return Ok(INTERNAL_FAILURE),
         Some(Ok(handle)) => {
             if let Some(root) = data.contexts.root(root) {
-                root.calls.push((token, handle));
+                root.calls.push(Underway { token, handle, bytes: length });
             }
         }
     }
@@ -298,12 +318,11 @@ fn grpc_stream(
     ) else {
         return Ok(INVALID_MEMORY_ACCESS);
     };
-    let to = match destination(data, service, name, method, metadata, None) {
+    let to = match destination(data, service, name, method, metadata, 0, None) {
         Ok(to) => to,
         Err(status) => return Ok(status),
     };
-    data.last_grpc_call = data.last_grpc_call.checked_add(2).unwrap_or(2);
-    let token = data.last_grpc_call;
+    let token = count(&mut data.last_grpc_call) + CONVERSATION;
     let stream = data.target();
     let root = data.contexts.root_id(stream);
     let vm = data.vm.clone();
@@ -353,11 +372,11 @@ fn grpc_send(mut guest: Guest<'_>, token: u32, message: u32, length: u32, end: u
         Ok(message) => message.to_vec(),
         Err(status) => return Ok(status),
     };
-    if token % 2 == 1 {
+    if token % KINDS != CONVERSATION {
         return Ok(BAD_ARGUMENT);
     }
     Ok(with_conversation(data, token, |conversation| {
-        if conversation.finished || conversation.unsent.len() >= MAX_UNSENT {
+        if !conversation.takes(message.len()) {
             return INTERNAL_FAILURE;
         }
         conversation.unsent.push(message);
@@ -370,26 +389,33 @@ fn grpc_send(mut guest: Guest<'_>, token: u32, message: u32, length: u32, end: u
 fn grpc_cancel(mut guest: Guest<'_>, token: u32) -> Answer {
     let data = guest.data_mut();
     let Some((_, root)) = data.root() else { return Ok(NOT_FOUND) };
-    if let Some(at) = root.calls.iter().position(|(known, _)| *known == token && token % 2 == 1) {
-        root.calls.swap_remove(at);
-        return Ok(OK);
-    }
-    let Some(at) = root.conversations.iter().position(|(known, _)| *known == token) else { return Ok(NOT_FOUND) };
+    let known = match token % KINDS {
+        UNARY => return Ok(abandon(data, token)),
+        CONVERSATION => root.conversations.iter().position(|(known, _)| *known == token),
+        _ => return Ok(BAD_ARGUMENT),
+    };
+    let Some(at) = known else { return Ok(NOT_FOUND) };
     root.conversations.swap_remove(at);
     Ok(OK)
 }
 
 fn grpc_close(mut guest: Guest<'_>, token: u32) -> Answer {
     let data = guest.data_mut();
-    if token % 2 == 1 {
-        let Some((_, root)) = data.root() else { return Ok(NOT_FOUND) };
-        let Some(at) = root.calls.iter().position(|(known, _)| *known == token) else { return Ok(NOT_FOUND) };
-        root.calls.swap_remove(at);
-        return Ok(OK);
-    }
-    Ok(with_conversation(data, token, |conversation| {
-        conversation.finished = true;
-        conversation.flush();
-        OK
-    }))
+    Ok(match token % KINDS {
+        UNARY => abandon(data, token),
+        CONVERSATION => with_conversation(data, token, |conversation| {
+            conversation.finished = true;
+            conversation.flush();
+            OK
+        }),
+        _ => BAD_ARGUMENT,
+    })
+}
+
+/// Gives up a call with one message each way.
+fn abandon(data: &mut Data, token: u32) -> u32 {
+    let Some((_, root)) = data.root() else { return NOT_FOUND };
+    let Some(at) = root.calls.iter().position(|call| call.token == token) else { return NOT_FOUND };
+    root.calls.swap_remove(at);
+    OK
 }

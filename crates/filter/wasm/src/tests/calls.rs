@@ -185,6 +185,62 @@ fn a_conversation_goes_both_ways_until_it_ends() {
 }
 
 #[test]
+fn giving_up_a_grpc_call_gives_up_no_http_call() {
+    let module = module(&format!(
+        r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+            (drop (call $http_call $"service" {HEAD} $"" $"" (i32.const 0) (i32.const 32)))
+            (drop (call $grpc_call {SERVICE} $"p.S" $"M" $"" $"" (i32.const 0) (i32.const 36)))
+            (drop (call $grpc_stream {SERVICE} $"p.S" $"M" $"" (i32.const 40)))
+            (call $note $"other" (i32.ne (i32.load (i32.const 32)) (i32.load (i32.const 36))))
+            (call $note $"kinds" (i32.or
+                (i32.and (i32.load (i32.const 32)) (i32.const 3))
+                (i32.shl (i32.and (i32.load (i32.const 36)) (i32.const 3)) (i32.const 1))))
+            (call $note $"http" (call $grpc_cancel (i32.load (i32.const 32))))
+            (call $note $"close" (call $grpc_close (i32.load (i32.const 32))))
+            (call $note $"send" (call $grpc_send (i32.load (i32.const 36)) $"x" (i32.const 0)))
+            (call $note $"unary" (call $grpc_cancel (i32.load (i32.const 36))))
+            (call $note $"gone" (call $grpc_close (i32.load (i32.const 36))))
+            (call $note $"talk" (call $grpc_cancel (i32.load (i32.const 40))))
+            (i32.const 0))"#
+    ));
+    let mut trial = Trial::new(&module);
+    trial.head(true);
+    let names = ["other", "kinds", "http", "close", "send", "unary", "gone", "talk"];
+    assert_eq!(names.map(|name| trial.noted(name).unwrap()), ["1", "2", "2", "2", "2", "0", "1", "0"]);
+}
+
+#[test]
+fn what_calls_and_conversations_hold_is_bounded() {
+    // Pieces of 192 KiB, until one is refused.
+    let until = |call: &str| {
+        format!(
+            r#"(local.set 1 (i32.const 0))
+            (loop $more
+                (local.set 1 (i32.add (local.get 1) (i32.const 1)))
+                (br_if $more (i32.and (i32.eqz {call}) (i32.lt_u (local.get 1) (i32.const 2000)))))"#
+        )
+    };
+    let module = module(&format!(
+        r#"(func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+            (drop (call $grpc_stream {SERVICE} $"p.S" $"M" $"" (i32.const 32)))
+            {}
+            ;; 16 MiB and what the queue takes.
+            (call $note $"said" (i32.and (i32.gt_u (local.get 1) (i32.const 80)) (i32.lt_u (local.get 1) (i32.const 400))))
+            {}
+            (call $note $"called" (i32.and (i32.gt_u (local.get 1) (i32.const 300)) (i32.lt_u (local.get 1) (i32.const 350))))
+            (call $note $"empty" (call $http_call $"service" {HEAD} $"" $"" (i32.const 0) (i32.const 36)))
+            (i32.const 0))"#,
+        until("(call $grpc_send (i32.load (i32.const 32)) (i32.const 0) (i32.const 196608) (i32.const 0))"),
+        until(&format!(
+            r#"(call $http_call $"service" {HEAD} (i32.const 0) (i32.const 196608) $"" (i32.const 0) (i32.const 36))"#
+        )),
+    ));
+    let mut trial = Trial::new(&module);
+    trial.head(true);
+    assert_eq!(["said", "called", "empty"].map(|name| trial.noted(name).unwrap()), ["1", "1", "0"]);
+}
+
+#[test]
 fn a_plugin_may_take_its_time_to_go() {
     let vm_id = "takes-time";
     let module = module(
