@@ -16,6 +16,7 @@ use wasmtime::TypedFunc;
 
 use crate::contexts::{Kind, Tied};
 use crate::data::{Flow, Link};
+use crate::held::Held;
 use crate::seat::{Absent, Machine, Seat};
 use crate::vm::Fault;
 
@@ -49,7 +50,7 @@ impl NetworkFilter for Watching {
             return None;
         }
         let handle = connection.handle.clone();
-        let kind = Kind::Connection(Tied { handle, stops_down: false, stops_up: false });
+        let kind = Kind::Connection(Tied { handle, stops_down: false, stops_up: false, held: Held::default() });
         let id = machine.vm.with(|data| data.contexts.add(machine.root, kind))?;
         Some(Box::new(Session { seat: self.seat.clone(), serial: machine.vm.serial, id, created: false }))
     }

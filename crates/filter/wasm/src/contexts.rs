@@ -12,6 +12,7 @@ use crate::delivery::Delivery;
 use crate::edits::Edit;
 use crate::flow::Course;
 use crate::grpc::Conversation;
+use crate::held::Held;
 use crate::kept::Kept;
 use crate::program::Plugin;
 use crate::properties::Rules;
@@ -42,6 +43,8 @@ pub(crate) struct Tied {
     /// The module stopped what came from the client, or what goes there: it may be seen while it waits.
     pub(crate) stops_down: bool,
     pub(crate) stops_up: bool,
+    /// What the module had it hold.
+    pub(crate) held: Held,
 }
 
 /// What belongs to a plugin with one configuration.
@@ -59,9 +62,6 @@ pub(crate) struct Root {
     pub(crate) declared: Vec<(String, Rules)>,
 }
 
-/// A stream on its way through the filter.
-#[derive(Default)]
-pub(crate) struct Passing {
 /// A call that is not over.
 pub(crate) struct Underway {
     pub(crate) token: u32,
@@ -70,6 +70,9 @@ pub(crate) struct Underway {
     pub(crate) bytes: usize,
 }
 
+/// A stream on its way through the filter.
+#[derive(Default)]
+pub(crate) struct Passing {
     /// The maps that the module may look at: a bit per type.
     pub(crate) maps: u8,
     pub(crate) request: Half,
@@ -84,6 +87,8 @@ pub(crate) struct Underway {
     pub(crate) edits: Vec<Edit>,
     /// What others see of it while it waits.
     pub(crate) kept: Option<Box<Kept>>,
+    /// What the module had it hold.
+    pub(crate) held: Held,
 }
 
 /// One of a stream's two messages.
@@ -196,6 +201,15 @@ impl Contexts {
         match &mut self.get_mut(id)?.kind {
             Kind::Connection(tied) => Some(tied),
             Kind::Root(_) | Kind::Stream(_) => None,
+        }
+    }
+
+    /// What the module had a stream or connection hold.
+    pub(crate) fn held(&mut self, id: u32) -> Option<&mut Held> {
+        match &mut self.get_mut(id)?.kind {
+            Kind::Stream(stream) => Some(&mut stream.held),
+            Kind::Connection(tied) => Some(&mut tied.held),
+            Kind::Root(_) => None,
         }
     }
 

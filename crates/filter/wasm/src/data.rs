@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::ptr;
 use std::rc::{Rc, Weak};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use postrider_filter_api::{Connection, Ended, Host, RouteFacts, Stream, StreamInfo};
@@ -11,6 +13,7 @@ use postrider_http::{Fields, RequestHead, ResponseHead};
 use wasmtime::{Memory, ResourceLimiter, TypedFunc};
 
 use crate::contexts::{Contexts, Root};
+use crate::held::Charge;
 use crate::program::Program;
 use crate::properties::Paths;
 use crate::vm::Vm;
@@ -69,6 +72,8 @@ pub(crate) struct Limiter {
     pub(crate) bytes: usize,
     /// It wanted more than it may have.
     pub(crate) refused: bool,
+    /// What streams hold for the module.
+    elsewhere: Arc<AtomicUsize>,
 }
 
 /// Most entries of a table: indirect calls of large modules have some ten thousand.
@@ -78,11 +83,21 @@ impl Limiter {
     pub(crate) fn new(most: usize) -> Limiter {
         Limiter { most, ..Limiter::default() }
     }
+
+    /// Counts so many bytes that lie elsewhere; `None` when it may not have them.
+    pub(crate) fn charge(&self, bytes: usize) -> Option<Charge> {
+        self.takes(self.bytes.saturating_add(bytes)).then(|| Charge::new(&self.elsewhere, bytes))
+    }
+
+    /// Whether the machine may have so many bytes beside those that lie elsewhere.
+    fn takes(&self, bytes: usize) -> bool {
+        bytes.saturating_add(self.elsewhere.load(Relaxed)) <= self.most
+    }
 }
 
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let fits = desired <= self.most;
+        let fits = self.takes(desired);
         if fits {
             self.bytes = desired;
         }

@@ -33,6 +33,21 @@ impl Edit {
         }
     }
 
+    /// What it takes while it waits.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Edit>()
+            + match self {
+                Edit::Add(_, name, value) | Edit::Replace(_, name, value) => name.len() + value.len(),
+                Edit::Remove(_, name) => name.len(),
+                Edit::ReplaceAll(_, pairs) => {
+                    pairs.iter().map(|(name, value)| name.len() + value.len() + size_of::<(Vec<u8>, Vec<u8>)>()).sum()
+                }
+                Edit::Property(name, value, _) => name.len() + value.len(),
+                Edit::State(name, value, _) => name.len() + value.len(),
+                Edit::ForgetRoute => 0,
+            }
+    }
+
     /// Makes the change. `false` for what no stream can carry.
     pub(crate) fn apply(&self, stream: &mut Stream<'_>) -> bool {
         let target = match self.map() {

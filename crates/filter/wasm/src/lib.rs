@@ -31,6 +31,7 @@ mod edits;
 mod engine;
 mod flow;
 mod grpc;
+mod held;
 mod hooks;
 mod kept;
 mod logger;

@@ -12,7 +12,7 @@ use postrider_model::{Node, Value};
 use crate::data::{Data, Parts};
 use crate::edits::Edit;
 use crate::message;
-use crate::status::{BAD_ARGUMENT, NOT_FOUND, SERIALIZATION_FAILURE};
+use crate::status::{BAD_ARGUMENT, INTERNAL_FAILURE, NOT_FOUND, SERIALIZATION_FAILURE};
 
 /// Most paths that a machine keeps read: a module uses a handful.
 const KEPT: usize = 256;
@@ -71,6 +71,14 @@ const GROUPS: [&str; 7] = ["request", "response", "connection", "source", "desti
 /// What modules wrote that is no text.
 #[derive(Default)]
 struct Raw(RefCell<Vec<(String, Vec<u8>)>>);
+
+/// How much of that there is.
+pub(crate) fn raw_bytes(info: &StreamInfo) -> usize {
+    let raw = info.shared.iter().find_map(|shared| shared.downcast_ref::<Raw>());
+    raw.map_or(0, |raw| {
+        raw.0.borrow().iter().map(|(name, bytes)| name.len() + bytes.len() + size_of::<(String, Vec<u8>)>()).sum()
+    })
+}
 
 impl Property {
     fn read(path: &[u8]) -> Property {
@@ -319,9 +327,12 @@ pub(crate) fn declare(data: &mut Data, name: String, rules: Rules) -> Result<(),
 /// Writes a property of the stream, at hand or waiting.
 ///
 /// # Errors
-/// There is no stream, or it is written once and was.
+/// There is no stream, it is written once and was, or the stream holds too much.
 pub(crate) fn write(data: &mut Data, path: &[u8], value: &[u8]) -> Result<(), u32> {
     let name = String::from_utf8_lossy(path).into_owned();
+    if !data.may_hold(name.len() + value.len()) {
+        return Err(INTERNAL_FAILURE);
+    }
     let declared = data.root().and_then(|(_, root)| root.declared.iter().find(|(known, _)| *known == name));
     let rules = declared.map(|(_, rules)| *rules).unwrap_or_default();
     let is_fixed = |info: &StreamInfo| {

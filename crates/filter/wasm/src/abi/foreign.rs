@@ -223,6 +223,9 @@ fn set_filter_state(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
     let FilterState { path, value, span } = FilterState::decode(argument).map_err(|_| BAD_ARGUMENT)?;
     let kind = ObjectKind::of(&path).ok_or(NOT_FOUND)?;
     let rules = Rules { read_only: false, lasts: span == OF_CONNECTION };
+    if !data.may_hold(path.len() + value.len()) {
+        return Err(INTERNAL_FAILURE);
+    }
     let target = data.target();
     // Whatever span is named: nothing of a connection ends before it does.
     let of_connection =

@@ -6,7 +6,7 @@ use postrider_filter_api::Body;
 use wasmtime::Linker;
 
 use super::{Answer, Guest, allocate, bytes, give, put_number, split, status, tell};
-use crate::contexts::{Half, Tied};
+use crate::contexts::{Half, Passing, Tied};
 use crate::data::{Data, Flow, Link};
 use crate::edits::Edit;
 use crate::maps::{
@@ -14,7 +14,7 @@ use crate::maps::{
     RESPONSE_TRAILERS, View,
 };
 use crate::pairs;
-use crate::status::{BAD_ARGUMENT, INVALID_MEMORY_ACCESS, NOT_FOUND, OK};
+use crate::status::{BAD_ARGUMENT, INTERNAL_FAILURE, INVALID_MEMORY_ACCESS, NOT_FOUND, OK};
 
 pub(super) fn define(linker: &mut Linker<Data>) -> wasmtime::Result<()> {
     linker.func_wrap("env", "proxy_get_header_map_pairs", get_pairs)?;
@@ -139,10 +139,14 @@ fn change(guest: &mut Guest<'_>, map: u32, edit: impl FnOnce(&[u8]) -> Result<Ed
         Err(status) => return Ok(status),
     };
     let target = data.target();
-    let Some(stream) = data.contexts.stream(target) else { return Ok(BAD_ARGUMENT) };
-    if map > RESPONSE_TRAILERS || stream.maps & (1 << map) == 0 {
+    let is_open = |stream: &mut Passing| map <= RESPONSE_TRAILERS && stream.maps & (1 << map) != 0;
+    if !data.contexts.stream(target).is_some_and(is_open) {
         return Ok(BAD_ARGUMENT);
     }
+    if !data.may_hold(edit.bytes()) {
+        return Ok(INTERNAL_FAILURE);
+    }
+    let Some(stream) = data.contexts.stream(target) else { return Ok(BAD_ARGUMENT) };
     match data.present.stream(target, |at_hand| edit.apply(at_hand)) {
         Some(made) => {
             // What others see of it is copied anew if it stops again.
@@ -268,7 +272,7 @@ fn get_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, most: u32, ou
     }
 }
 
-/// What Envoy allows: in front, behind, or in the place of all of it.
+/// What Envoy allows: in front, behind, or in the place of all of it or of its beginning.
 fn set_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, length: u32, at: u32, size: u32) -> Answer {
     let (memory, data) = split(&mut guest);
     let new = match bytes(memory, at, size) {
@@ -276,14 +280,15 @@ fn set_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, length: u32, 
         Err(status) => return Ok(status),
     };
     let target = data.target();
+    let most = data.limiter.most;
     let Data { contexts, present, .. } = data;
     if matches!(buffer, DOWNSTREAM_DATA | UPSTREAM_DATA) {
         let (start, length) = (start as usize, length as usize);
         let Some(tied) = contexts.tied(target) else { return Ok(NOT_FOUND) };
-        let shown = present.link(target, |link| Some(edit(shows(link, flow(buffer))?, start, length, new)));
+        let shown = present.link(target, |link| Some(edit(shows(link, flow(buffer))?, start, length, new, most)));
         return status(match (shown.flatten(), waiting(tied, flow(buffer))) {
             (Some(done), _) => done,
-            (None, Some(held)) => edit(&mut held.borrow_mut(), start, length, new),
+            (None, Some(held)) => edit(&mut held.borrow_mut(), start, length, new, most),
             (None, None) => Err(BAD_ARGUMENT),
         });
     }
@@ -297,19 +302,24 @@ fn set_buffer_bytes(mut guest: Guest<'_>, buffer: u32, start: u32, length: u32, 
         return Ok(BAD_ARGUMENT);
     }
     if let Some(course) = &mut half.course {
-        return status(edit(&mut course.window, start as usize, length as usize, new));
+        return status(edit(&mut course.window, start as usize, length as usize, new, most));
     }
     if stream.kept.is_some() && !present.has(target) {
         return Ok(BAD_ARGUMENT);
     }
     let done = present.stream(target, |at_hand| {
         let body = if buffer == REQUEST_BODY { &mut *at_hand.request_body } else { &mut *at_hand.response_body };
-        edit_body(body, half, start as usize, length as usize, new)
+        edit_body(body, half, start as usize, length as usize, new, most)
     });
     status(done.unwrap_or(Err(NOT_FOUND)))
 }
 
-fn edit(bytes: &mut Vec<u8>, start: usize, length: usize, new: &[u8]) -> Result<(), u32> {
+/// What is made longer may have as many bytes as the module's memory.
+fn edit(bytes: &mut Vec<u8>, start: usize, length: usize, new: &[u8], most: usize) -> Result<(), u32> {
+    let gone = if start == 0 { length } else { 0 };
+    if bytes.len().saturating_sub(gone).saturating_add(new.len()) > most {
+        return Err(INTERNAL_FAILURE);
+    }
     match (start, length) {
         (0, 0) => {
             bytes.splice(..0, new.iter().copied());
@@ -324,7 +334,7 @@ fn edit(bytes: &mut Vec<u8>, start: usize, length: usize, new: &[u8]) -> Result<
     Ok(())
 }
 
-fn edit_body(body: &mut Body, half: &Half, start: usize, length: usize, new: &[u8]) -> Result<(), u32> {
+fn edit_body(body: &mut Body, half: &Half, start: usize, length: usize, new: &[u8], most: usize) -> Result<(), u32> {
     let (hidden, shown) = body.bytes().split_at_checked(half.hidden).unwrap_or((&[], body.bytes()));
     if hidden.is_empty() && start == 0 && length >= shown.len() && length > 0 {
         // The usual edit: no copy of what was there.
@@ -332,7 +342,7 @@ fn edit_body(body: &mut Body, half: &Half, start: usize, length: usize, new: &[u
         return Ok(());
     }
     let mut bytes = shown.to_vec();
-    edit(&mut bytes, start, length, new)?;
+    edit(&mut bytes, start, length, new, most)?;
     let whole = [hidden, &bytes].concat();
     body.replace(&whole);
     Ok(())

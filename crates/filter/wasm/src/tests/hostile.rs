@@ -231,3 +231,56 @@ fn a_capability_that_was_not_given_is_not_there() {
     assert_eq!((trial.noted("read").as_deref(), trial.noted("changed").as_deref()), (Some("0"), Some("1")));
     assert!(matches!(trial.response(true), Action::Continue), "its callback is not one");
 }
+
+/// How often a module does something with 64 KiB until it is refused, as tens of times, from 0 to 9.
+fn until_refused(what: &str) -> String {
+    format!(
+        r#"(local.set 3 (i32.const 0))
+        (loop $more
+            (local.set 3 (i32.add (local.get 3) (i32.const 1)))
+            (br_if $more (i32.and (i32.eqz {what}) (i32.lt_u (local.get 3) (i32.const 90)))))
+        "#
+    )
+}
+
+#[test]
+fn what_a_stream_holds_counts_for_the_memory() {
+    let module = module(&format!(
+        r#"(func $add_one (param i32) (result i32)
+            (call $add (i32.const 0) $"x-many" (i32.const 65536) (i32.const 65000)))
+        (func $write_one (param i32) (result i32)
+            (i32.store8 (i32.const 8) (i32.add (i32.const 33) (local.get 0)))
+            (call $set_property (i32.const 8) (i32.const 1) (i32.const 65536) (i32.const 65000)))
+        (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32) (local i32)
+            (memory.fill (i32.const 65536) (i32.const 97) (i32.const 65000))
+            (if (i32.eqz (call $get (i32.const 0) $"x-write" (i32.const 16) (i32.const 20)))
+                (then {})
+                (else {}))
+            (call $note $"times" (i32.div_u (local.get 3) (i32.const 10)))
+            (i32.const 0))
+        (func (export "proxy_on_request_body") (param i32 i32 i32) (result i32) (local i32)
+            {}
+            (call $note $"longer" (i32.div_u (local.get 3) (i32.const 10)))
+            (i32.const 0))"#,
+        until_refused("(call $write_one (local.get 3))"),
+        until_refused("(call $add_one (local.get 3))"),
+        until_refused(
+            "(call $set_buffer (i32.const 0) (i32.const 9999999) (i32.const 0) (i32.const 65536) (i32.const 65000))"
+        ),
+    ));
+    let rules = map([("memory_bytes", Value::Integer(3 << 20))]);
+    let manifest = map([("name", text("p")), ("runtime", text("wasm")), ("code", code(&module)), ("budget", rules)]);
+    let mut trial = Trial::of(build(postrider_filter_plugin::KIND, &manifest).unwrap(), None);
+    // 3 MiB without the machine's own memory are some 40 times 64 KiB, and buffers are larger than what is in them.
+    let some = |times: Option<String>| times.is_some_and(|times| ("1"..="4").contains(&&*times));
+    for lines in [&[("x-one", "1")][..], &[("x-write", "1")]] {
+        for turn in ["the first", "one behind it"] {
+            trial.stream = FakeStream::new("POST", "/", lines);
+            assert!(matches!(trial.head(false), Action::Continue));
+            assert!(some(trial.noted("times")), "{turn}, {lines:?}: {:?}", trial.noted("times"));
+            trial.piece("a", true);
+            assert!(some(trial.noted("longer")), "{turn}, {lines:?}: {:?}", trial.noted("longer"));
+            trial.restart();
+        }
+    }
+}
