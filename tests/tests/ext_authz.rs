@@ -573,6 +573,31 @@ fn a_verdict_that_makes_no_valid_message_is_refused_where_that_is_asked_for() {
 }
 
 #[test]
+fn a_service_made_requests_larger_than_the_manager_takes() {
+    let many = (0..100).map(|number| set(&format!("x-{number}"), "1")).collect();
+    let service = always(allowed(OkHttpResponse { headers: many, ..OkHttpResponse::default() }));
+    let site = site(service.address, true, over_grpc(json!({})), json!([]));
+    assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 500);
+    assert_eq!(site.logged(1), "500 UAEX ext_authz_invalid -");
+    let counted = ["request_header_limits_reached", "invalid", "ok"];
+    assert_eq!(counted.map(|name| site.stat(&format!("http.ingress_http.ext_authz.{name}"))), [1, 1, 0]);
+    assert!(site.origin.requests().is_empty());
+}
+
+#[test]
+fn a_service_was_not_shown_the_connection_header_of_an_upgrade() {
+    let service = always(denied(DeniedHttpResponse::default()));
+    let upgrades = json!([{"match": {"prefix": "/ws"}, "route": {
+        "cluster": "origin", "upgrade_configs": [{"upgrade_type": "websocket"}],
+    }}]);
+    let site = site(service.address, true, over_grpc(json!({})), upgrades);
+    let fields = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n";
+    assert_eq!(ask(&site.proxy, "GET", "test", "/ws", fields).status, 403);
+    let headers = told(&service, 0).headers;
+    assert_eq!((&*headers["connection"], &*headers["upgrade"]), ("Upgrade", "websocket"));
+}
+
+#[test]
 fn a_request_of_trailers_alone_is_not_kept_waiting_behind_a_held_body() {
     let service = always(allowed(OkHttpResponse::default()));
     let filter = extension(

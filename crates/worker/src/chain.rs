@@ -314,7 +314,8 @@ impl Chain {
         if let (Handler::Http(http), HandlerPlan::Http(new)) = (&self.handler, &plan.handler)
             && !Arc::ptr_eq(&http.routes.borrow().plan, &new.routes)
         {
-            let routes = Routes::new(new.routes.clone(), worker, &worker.place(&http.stat_prefix, self.buffer_limit));
+            let place = place(worker, &http.model, &http.stat_prefix, self.buffer_limit);
+            let routes = Routes::new(new.routes.clone(), worker, &place);
             *http.routes.borrow_mut() = Rc::new(routes);
             // Other code of a plugin may begin to ask.
             if new.routes.every_factory().any(|factory| factory.uses_connection()) {
@@ -322,6 +323,11 @@ impl Chain {
             }
         }
     }
+}
+
+/// Where the filters of a connection manager run.
+fn place<'p>(worker: &'p Worker, model: &HttpConnection, stat_prefix: &'p str, buffer_limit: usize) -> Place<'p> {
+    Place { head_limits: Some(head_limits(model)), ..worker.place(stat_prefix, buffer_limit) }
 }
 
 impl Drop for Chain {
@@ -346,7 +352,7 @@ impl Http {
         let may_ask = |log: &AccessLog| matches!(log.output, LogOutput::Plugin(_));
         let notes_connections = routes.every_factory().any(|factory| factory.uses_connection())
             || model.access_log.iter().chain(&model.router.upstream_log).any(may_ask);
-        let routes = Routes::new(routes.clone(), worker, &worker.place(&prefix, buffer_limit));
+        let routes = Routes::new(routes.clone(), worker, &place(worker, model, &prefix, buffer_limit));
         let times_lookups = model.measures_routes || model.access_log.iter().any(AccessLog::tells_lookup_time);
         // Filters may hear of them where nothing else is written.
         let has_moments = model.log_moments.start || model.log_moments.every.is_some();
@@ -549,14 +555,15 @@ fn merge(a: Hooks, b: Hooks) -> Hooks {
     }
 }
 
+fn head_limits(model: &HttpConnection) -> HeadLimits {
+    HeadLimits { max_bytes: model.limits.max_head_bytes as usize, max_fields: model.limits.max_headers as usize }
+}
+
 /// How the codec reads requests here.
 pub fn rules(model: &HttpConnection) -> RequestRules {
     use postrider_model::{EscapedSlashes as Slashes, Underscores as Names};
     RequestRules {
-        limits: HeadLimits {
-            max_bytes: model.limits.max_head_bytes as usize,
-            max_fields: model.limits.max_headers as usize,
-        },
+        limits: head_limits(model),
         path: PathOptions {
             normalize: model.path.normalize,
             merge_slashes: model.path.merge_slashes,

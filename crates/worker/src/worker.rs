@@ -238,7 +238,7 @@ impl Worker {
     /// Where filters run.
     #[inline]
     pub(crate) fn place<'p>(&'p self, stat_prefix: &'p str, buffer_limit: usize) -> Place<'p> {
-        Place { stats: &self.stats, stat_prefix, worker: self.id, buffer_limit, host: &self.host }
+        Place { stats: &self.stats, stat_prefix, worker: self.id, buffer_limit, head_limits: None, host: &self.host }
     }
 
     /// A way here for other threads; who runs what comes by it begins with the first that wants one.

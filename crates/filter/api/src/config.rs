@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use postrider_http::RequestHead;
+use postrider_http::{HeadLimits, RequestHead};
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::WorkerStats;
 
@@ -191,6 +191,8 @@ pub struct Place<'a> {
     pub worker: u32,
     /// Bytes of a message that may be held at once here; 0 when there is no limit.
     pub buffer_limit: usize,
+    /// What the head of a client's request may have here, where that is bounded.
+    pub head_limits: Option<HeadLimits>,
     /// The worker outside of any stream. It may outlive the worker, and then finds nothing any more.
     pub host: &'a Rc<dyn Host>,
 }

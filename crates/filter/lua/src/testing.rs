@@ -52,6 +52,7 @@ impl Trial {
                 stat_prefix: "test",
                 worker: 0,
                 buffer_limit: 1 << 20,
+                head_limits: None,
                 host: &FakeHost::unwatched(),
             },
         );

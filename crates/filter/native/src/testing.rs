@@ -40,5 +40,12 @@ pub(crate) fn text(text: &str) -> Value {
 pub fn place() -> postrider_filter_api::Place<'static> {
     let host = Box::leak(Box::new(FakeHost::unwatched()));
     let stats = Box::leak(Box::new(postrider_telemetry::Registry::new().worker(0)));
-    postrider_filter_api::Place { stats, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host }
+    postrider_filter_api::Place {
+        stats,
+        stat_prefix: "test",
+        worker: 0,
+        buffer_limit: 1 << 20,
+        head_limits: None,
+        host,
+    }
 }

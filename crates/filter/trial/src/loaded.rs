@@ -95,7 +95,7 @@ impl Loaded {
 }
 
 fn place<'p>(worker: &'p WorkerStats, host: &'p Rc<dyn Host>) -> Place<'p> {
-    Place { stats: worker, stat_prefix: "plugin", worker: 0, buffer_limit: 0, host }
+    Place { stats: worker, stat_prefix: "plugin", worker: 0, buffer_limit: 0, head_limits: None, host }
 }
 
 /// What a plugin logged before it was refused says more than the refusal.

@@ -247,7 +247,8 @@ fn what_is_kept_for_a_stream_goes_with_it_also_when_its_route_switches_the_plugi
     let stats = postrider_telemetry::Registry::new();
     let worker = stats.worker(0);
     let host = FakeHost::unwatched();
-    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host: &host };
+    let place =
+        Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, head_limits: None, host: &host };
     let off = factory.route_config(OVERRIDE, &crate::testing::json(r#"{ "disabled": true }"#)).unwrap();
     let on = factory.filter(&ScopedConfigs::default(), &place);
     let off = factory.filter(&ScopedConfigs { route: Some(off), ..ScopedConfigs::default() }, &place);

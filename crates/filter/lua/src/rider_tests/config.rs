@@ -79,6 +79,7 @@ fn the_most_specific_configuration_counts_alone() {
                 stat_prefix: "test",
                 worker: 0,
                 buffer_limit: 1 << 20,
+                head_limits: None,
                 host: &FakeHost::unwatched(),
             },
         );

@@ -147,7 +147,8 @@ fn the_admin_is_told_of_other_scripts_and_of_the_last_error_with_its_way() {
     assert_eq!((standing.scripts[0].name.as_str(), standing.scripts[0].digest.len()), ("other", 16));
     let stats = postrider_telemetry::Registry::new();
     let (worker, host) = (stats.worker(0), FakeHost::unwatched());
-    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host: &host };
+    let place =
+        Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, head_limits: None, host: &host };
     let filter = factory.filter(&ScopedConfigs::default(), &place);
     let mut trial = Trial::around(filter, stats, FakeStream::new("GET", "/", &[]));
     trial.request(&[]);

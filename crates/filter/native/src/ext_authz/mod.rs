@@ -29,7 +29,7 @@ use postrider_filter_api::{
     Place, RouteConfig, ScopedConfigs, State, Stream,
 };
 use postrider_grpc::auth::{CHECK, NAMESPACE};
-use postrider_http::{Fields, HeaderId, Method};
+use postrider_http::{Fields, HeadLimits, HeaderId, Method, RequestHead};
 use postrider_model::{Value, ValueError};
 use postrider_telemetry::stats::sets::{cluster, count_upstream_response};
 use postrider_telemetry::{Block, WorkerStats};
@@ -86,6 +86,7 @@ impl Factory for ExtAuthz {
             has_span: configs.specific_first::<Override>().find_map(|scope| scope.has_span).unwrap_or(config.has_span),
             stats: place.stats.block(&stat::SET, &prefix(place.stat_prefix)),
             clusters: Clusters { stats: place.stats.clone(), own: prefix(""), blocks: RefCell::default() },
+            head_limits: place.head_limits,
             name: self.name.clone(),
             config: config.clone(),
         })
@@ -100,9 +101,12 @@ postrider_telemetry::stat_set! {
         DISABLED = "disabled",
         ERROR = "error",
         FAILURE_MODE_ALLOWED = "failure_mode_allowed",
+        FILTER_STATE_NAME_COLLISION = "filter_state_name_collision",
         IGNORED_DYNAMIC_METADATA = "ignored_dynamic_metadata",
         INVALID = "invalid",
         OK = "ok",
+        OMITTED_RESPONSE_HEADERS = "omitted_response_headers",
+        REQUEST_HEADER_LIMITS_REACHED = "request_header_limits_reached",
         RESPONSE_HEADER_LIMITS_REACHED = "response_header_limits_reached",
         SHADOW_DENIED = "shadow_denied",
         SHADOW_ERROR = "shadow_error",
@@ -135,6 +139,7 @@ struct Authorizer {
     has_span: bool,
     stats: Rc<Block>,
     clusters: Clusters,
+    head_limits: Option<HeadLimits>,
 }
 
 /// Counters of the clusters that requests were for, by their names.
@@ -265,6 +270,18 @@ fn is_beyond_limits(fields: &Fields) -> bool {
     fields.iter().count() + 1 > MAX_RESPONSE_HEADERS || bytes + status > MAX_RESPONSE_HEADER_BYTES
 }
 
+/// With what the service added, the request has more than a client's may have. Its target is counted as HTTP/2 would have it.
+fn exceeds(request: &RequestHead, limits: HeadLimits) -> bool {
+    let scheme = request.scheme().map_or("", |scheme| scheme.as_str());
+    let target: [(&[u8], &[u8]); 3] =
+        [(b":path", request.path()), (b":method", request.method_bytes()), (b":scheme", scheme.as_bytes())];
+    let target = target.into_iter().filter(|(_, value)| !value.is_empty());
+    let all = request.fields.iter().map(|field| (field.name, field.value)).chain(target);
+    let (lines, bytes) =
+        all.fold((0, 0), |(lines, bytes), (name, value)| (lines + 1, bytes + name.len() + value.len()));
+    lines > limits.max_fields || bytes > limits.max_bytes
+}
+
 /// What may be held where up to `max` bytes are shown and the connection's limit, 0 for none, is smaller: a last piece
 /// may go beyond `max`.
 fn raised_limit(max: usize, limit: usize) -> Option<u32> {
@@ -342,7 +359,12 @@ impl Authorizer {
             let took = stream.host.now().saturating_duration_since(since).as_micros();
             let took = Value::Integer(i64::try_from(took).unwrap_or(i64::MAX));
             let object = Value::Map(vec![("latency_us".to_owned(), took)]);
-            noted::note(&mut stream.info.filter_state, &self.name, object);
+            // Whoever left something else there has it.
+            match stream.info.filter_state.iter().any(|(name, known)| **name == *self.name && !noted::is_timing(known))
+            {
+                true => self.stats.inc(stat::FILTER_STATE_NAME_COLLISION),
+                false => noted::note(&mut stream.info.filter_state, &self.name, object),
+            }
         }
         *state = State::Empty;
         match verdict.decision {
@@ -352,9 +374,14 @@ impl Authorizer {
                 if invalid || restricted.is_err() {
                     return self.invalid(stream, cluster);
                 }
+                let applied = allowance.apply(stream.request);
+                if allowance.edits_request() && self.head_limits.is_some_and(|limits| exceeds(stream.request, limits)) {
+                    self.stats.inc(stat::REQUEST_HEADER_LIMITS_REACHED);
+                    return self.invalid(stream, cluster);
+                }
                 self.stats.inc(stat::OK);
                 count(&cluster, of_cluster::OK);
-                if let Err(header) = allowance.apply(stream.request) {
+                if let Err(header) = applied {
                     stream.info.flags.insert(Flags::DOWNSTREAM_PROTOCOL_ERROR);
                     return Action::Respond(Box::new(header.reply()));
                 }

@@ -35,6 +35,11 @@ impl Shadowed<'_> {
     }
 }
 
+/// How long a decision took.
+pub(super) fn is_timing(value: &Value) -> bool {
+    matches!(value, Value::Map(entries) if entries.iter().any(|(key, _)| key == "latency_us"))
+}
+
 /// Puts it there in place of an older one.
 pub(super) fn note(state: &mut Vec<(String, Value)>, name: &str, value: Value) {
     match state.iter_mut().find(|(known, _)| known == name) {

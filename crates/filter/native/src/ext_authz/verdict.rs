@@ -108,6 +108,11 @@ impl Allowance {
         self.set.len() + self.append.len() + self.add.len() + self.remove.len()
     }
 
+    /// It does something to the request.
+    pub(super) fn edits_request(&self) -> bool {
+        self.changes() > 0 || self.asks_query()
+    }
+
     /// Changes the request.
     ///
     /// # Errors

@@ -198,7 +198,7 @@ fn what_finds_no_room_is_lost_and_counted() {
     let registry = postrider_telemetry::Registry::new();
     let stats = registry.worker(0);
     let host = FakeHost::unwatched();
-    let place = Place { stats: &stats, stat_prefix: "in", worker: 0, buffer_limit: 0, host: &host };
+    let place = Place { stats: &stats, stat_prefix: "in", worker: 0, buffer_limit: 0, head_limits: None, host: &host };
     let asked = ask(json!({}), &for_admin(json!({"any_match": true}), json!({})), false, 1);
     let config = json!({"common_config": {"admin_config": {"config_id": "id"}}});
     let filter = build("tap", &value(&config)).unwrap().filter(&ScopedConfigs::default(), &place);

@@ -155,7 +155,14 @@ impl Trial {
         let (stats, host) = (Stats::new(), Rc::new(FakeHost::default()));
         let worker = stats.worker(0);
         let outside: Rc<dyn Host> = host.clone();
-        let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 100, host: &outside };
+        let place = Place {
+            stats: &worker,
+            stat_prefix: "test",
+            worker: 0,
+            buffer_limit: 100,
+            head_limits: None,
+            host: &outside,
+        };
         let filter = factory.filter(&ScopedConfigs { route, ..ScopedConfigs::default() }, &place);
         Trial { factory, filter, state: State::default(), stream: stream(), host, stats }
     }
