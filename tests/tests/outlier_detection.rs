@@ -431,3 +431,14 @@ fn degraded_hosts_are_shown_and_serve_when_no_other_does() {
     wait_until("it is degraded", || told(&proxy, alone.address, "health_flags") == "/degraded_outlier_detection");
     assert_eq!(answering(&proxy), "a");
 }
+
+#[test]
+fn an_answer_that_failed_made_its_host_degraded_as_well() {
+    let origin = Origin::fixed("HTTP/1.1 503 Service Unavailable\r\nx-envoy-degraded: \r\ncontent-length: 1\r\n\r\na");
+    let fields = detection(json!({"detect_degraded_hosts": true, "consecutive_5xx": 2}));
+    let proxy = Proxy::start(&config(&[origin.address], fields));
+    assert_eq!((proxy.get("/").status, proxy.get("/").status), (503, 503));
+    // What the first answer said is known by then.
+    proxy.wait_stat("cluster.origin.outlier_detection.ejections_detected_consecutive_5xx", 1);
+    assert_eq!(proxy.stats().value("cluster.origin.outlier_detection.ejections_detected_degradation"), 0);
+}

@@ -301,7 +301,8 @@ impl Exchange {
             Some(errors) => self.judged(errors, status),
         };
         self.report(Outcome::Answer(judged), worker);
-        if self.response.fields.get_name(b"x-envoy-degraded").is_some() {
+        // A failure is that alone, as in Envoy.
+        if judged < 500 && self.response.fields.get_name(b"x-envoy-degraded").is_some() {
             self.report(Outcome::SaidDegraded, worker);
         }
     }
