@@ -576,11 +576,18 @@ fn a_verdict_that_makes_no_valid_message_is_refused_where_that_is_asked_for() {
 fn a_service_made_requests_larger_than_the_manager_takes() {
     let many = (0..100).map(|number| set(&format!("x-{number}"), "1")).collect();
     let service = always(allowed(OkHttpResponse { headers: many, ..OkHttpResponse::default() }));
-    let site = site(service.address, true, over_grpc(json!({})), json!([]));
-    assert_eq!(ask(&site.proxy, "GET", "test", "/", "").status, 500);
-    assert_eq!(site.logged(1), "500 UAEX ext_authz_invalid -");
+    let own = json!({"@type": PER_ROUTE, "check_settings": {"context_extensions": {"a": "b"}}});
+    let own = json!({"envoy.filters.http.ext_authz": own});
+    let routes = json!([
+        {"match": {"prefix": "/own"}, "route": {"cluster": "origin"}, "typed_per_filter_config": own},
+    ]);
+    let site = site(service.address, true, over_grpc(json!({})), routes);
+    for (lines, path) in [(1, "/"), (2, "/own")] {
+        assert_eq!(ask(&site.proxy, "GET", "test", path, "").status, 500, "{path}");
+        assert_eq!(site.logged(lines), "500 UAEX ext_authz_invalid -");
+    }
     let counted = ["request_header_limits_reached", "invalid", "ok"];
-    assert_eq!(counted.map(|name| site.stat(&format!("http.ingress_http.ext_authz.{name}"))), [1, 1, 0]);
+    assert_eq!(counted.map(|name| site.stat(&format!("http.ingress_http.ext_authz.{name}"))), [2, 2, 0]);
     assert!(site.origin.requests().is_empty());
 }
 

@@ -326,7 +326,12 @@ impl Chain {
 }
 
 /// Where the filters of a connection manager run.
-fn place<'p>(worker: &'p Worker, model: &HttpConnection, stat_prefix: &'p str, buffer_limit: usize) -> Place<'p> {
+pub(crate) fn place<'p>(
+    worker: &'p Worker,
+    model: &HttpConnection,
+    stat_prefix: &'p str,
+    buffer_limit: usize,
+) -> Place<'p> {
     Place { head_limits: Some(head_limits(model)), ..worker.place(stat_prefix, buffer_limit) }
 }
 

@@ -17,7 +17,7 @@ use super::client_certificate::{concerns, tell_certificate};
 use super::exchange::{Exchange, Pooling};
 use super::identity::{Ends, Identified, SCHEMELESS, identify, identify_usual};
 use super::{attempts, edits};
-use crate::chain::{Http, ROUTELESS, Routes};
+use crate::chain::{self, Http, ROUTELESS, Routes};
 use crate::cluster::Cluster;
 use crate::format::Absent;
 use crate::worker::Worker;
@@ -679,7 +679,7 @@ impl Clusters for Known<'_> {
 /// Where the filters of a connection run.
 #[inline]
 pub(super) fn place<'a>(connection: &'a Connection, http: &'a Http) -> Place<'a> {
-    connection.worker.place(&http.stat_prefix, connection.chain.buffer_limit)
+    chain::place(&connection.worker, &http.model, &http.stat_prefix, connection.chain.buffer_limit)
 }
 
 /// The index of a weighted cluster, by a uniform number.
