@@ -46,10 +46,13 @@ fn serve(connection: &mut OriginConnection, name: &str, attempts: &AtomicUsize) 
             Some(order) => made(order, name),
             None => canned(&wanted, name),
         };
-        if request.method == "HEAD" {
+        let is_head = request.method == "HEAD";
+        if is_head {
             without_body(&mut answer);
         }
-        let ends = matches!(wanted.as_str(), "until-close" | "close" | "truncated" | "half-chunk" | "1.0");
+        // Without its body an answer is whole, and its connection is kept for the next request: it must not end under that.
+        let lacks_its_end = matches!(wanted.as_str(), "until-close" | "truncated" | "half-chunk") && !is_head;
+        let ends = lacks_its_end || matches!(wanted.as_str(), "close" | "1.0");
         if !connection.write(&answer) || ends || request.header("connection") == "close" {
             return;
         }
