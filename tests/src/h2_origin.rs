@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 /// - `/echo…`, and a CONNECT, answers a call of gRPC with its own messages, status 0 and, in `x-seen`, with what the request's head said;
 /// - `/never` is not answered;
 /// - `/refused-once` is reset with REFUSED_STREAM unless `x-envoy-attempt-count` says that it comes again;
-/// - `/reset` is reset with CANCEL;
+/// - `/reset` is reset with CANCEL, `/reset-protocol` with PROTOCOL_ERROR;
 /// - `/grpc.health.v1.Health/Check` is answered as gRPC asks: the service `down` is not serving, `twice` says two messages that it
 ///   is, `early` says so with the status in its head, and `unending` begins a 503;
 /// - `/length…` is answered as anything else, with a `content-length`, and `/length/empty` with one of 0;
@@ -86,6 +86,10 @@ async fn answer(
         }
         "/reset" => {
             respond.send_reset(h2::Reason::CANCEL);
+            return Ok(());
+        }
+        "/reset-protocol" => {
+            respond.send_reset(h2::Reason::PROTOCOL_ERROR);
             return Ok(());
         }
         "/trailers-only" => {

@@ -1,8 +1,9 @@
 //! What statistics say of connections, flow control, resets and hosts. The same expectations hold for Envoy.
 
-use std::io::Read;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
+use postrider_tests::h2_frames;
 use postrider_tests::h2_origin::H2Origin;
 use postrider_tests::kit::config::{self, Config};
 use postrider_tests::kit::{Origin, Proxy, RawClient, net, wait_until};
@@ -223,7 +224,46 @@ fn resets_of_streams_are_counted_by_whose_they_are() {
     proxy.wait_stat(&cluster("upstream_rq_rx_reset"), 1);
     assert_eq!(proxy.get("/never").status, 504);
     proxy.wait_stat(&cluster("upstream_rq_tx_reset"), 1);
+    // What the upstream cannot make sense of was reset by us, in Envoy's view.
+    assert_eq!(proxy.get("/reset-protocol").status, 502);
+    proxy.wait_stat(&cluster("upstream_rq_tx_reset"), 2);
     assert_eq!(proxy.stats().value(&cluster("upstream_rq_rx_reset")), 1);
+}
+
+/// Whether a peer of HTTP/2 that sent `bytes` has begun a request with them.
+fn asks(bytes: &[u8]) -> bool {
+    let mut rest = bytes.get(h2_frames::PREFACE.len()..).unwrap_or_default();
+    while let [a, b, c, kind, _, _, _, _, _, behind @ ..] = rest {
+        if *kind == h2_frames::HEADERS {
+            return true;
+        }
+        rest = behind.get(u32::from_be_bytes([0, *a, *b, *c]) as usize..).unwrap_or_default();
+    }
+    false
+}
+
+#[test]
+fn requests_that_a_connection_of_http2_ends_with_were_not_counted() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let origin = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&h2_frames::settings(&[])).unwrap();
+        let (mut seen, mut room) = (Vec::new(), [0; 4096]);
+        while !asks(&seen) {
+            let count = stream.read(&mut room).unwrap();
+            seen.extend_from_slice(&room[..count]);
+        }
+    });
+    let protocol = json!({"http_protocol_options": null, "http2_protocol_options": {}});
+    let fields = config::upstream_http_options(json!({"explicit_http_config": protocol}));
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    let proxy = Proxy::start(&Config::routes(routes).cluster_with("origin", &[address], fields));
+    assert_eq!(proxy.get("/").status, 503);
+    origin.join().unwrap();
+    proxy.wait_stat(&cluster("upstream_cx_destroy_remote_with_active_rq"), 1);
+    let counted = ["upstream_cx_destroy_with_active_rq", "upstream_rq_pending_failure_eject"];
+    assert_eq!(counted.map(|name| proxy.stats().value(&cluster(name))), [1, 1]);
 }
 
 #[test]

@@ -190,6 +190,7 @@ impl Cluster {
             served: Cell::new(0),
             busy: Cell::new(0),
             ended_by_peer: Cell::new(false),
+            ended_busy: Cell::new(false),
             created: now,
             times: ConnectTimes {
                 began: Some(started),

@@ -29,7 +29,7 @@ pub(crate) struct Upstream {
     pub(super) idle_since: Cell<Moment>,
     /// For whom it was made, where that decides who may use it.
     pub(super) party: Option<Rc<Party>>,
-    /// Of a stream: the peer ended it.
+    /// Of a stream: the peer ended it, or it is counted why we do.
     pub(super) is_broken: Cell<bool>,
     pub(super) account: Rc<Account>,
 }
@@ -45,6 +45,8 @@ pub(crate) struct Account {
     pub(crate) busy: Cell<usize>,
     /// The peer ended it.
     pub(super) ended_by_peer: Cell<bool>,
+    /// It carried requests when it ended.
+    pub(super) ended_busy: Cell<bool>,
     pub(super) created: Moment,
     pub(super) times: ConnectTimes,
     /// Our end of the connection; `None` on a Unix socket.
@@ -134,6 +136,13 @@ impl Upstream {
         }
     }
 
+    /// A stream of HTTP/2 ends because what came on it is no answer.
+    pub(crate) fn count_reset(&self) {
+        if self.is_stream() && !self.is_broken.replace(true) {
+            self.account.stats.inc(stat::UPSTREAM_RQ_TX_RESET);
+        }
+    }
+
     /// Whether it carried a request before this one.
     pub(crate) fn is_reused(&self) -> bool {
         self.account.served.get() > 1
@@ -184,6 +193,11 @@ impl Account {
         self.ended_by_peer.set(true);
     }
 
+    /// The connection is over; its streams hear of it, and are gone before this is.
+    pub(crate) fn note_end(&self) {
+        self.ended_busy.set(self.busy.get() > 0);
+    }
+
     /// How long the connection has lived.
     pub(crate) fn age(&self, now: Moment) -> std::time::Duration {
         now.saturating_duration_since(self.created)
@@ -205,7 +219,7 @@ impl Drop for Account {
             false => (stat::UPSTREAM_CX_DESTROY_LOCAL, stat::UPSTREAM_CX_DESTROY_LOCAL_WITH_ACTIVE_RQ),
         };
         self.stats.inc(ended);
-        if self.busy.get() > 0 {
+        if self.busy.get() > 0 || self.ended_busy.get() {
             self.stats.inc(stat::UPSTREAM_CX_DESTROY_WITH_ACTIVE_RQ);
             self.stats.inc(ended_busy);
         }

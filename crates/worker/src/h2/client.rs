@@ -187,6 +187,7 @@ impl Client {
 
     /// It is over although it is still in use. Without an outcome nobody could be reached any more.
     fn count_end(&self, outcome: Option<&Result<(), h2::Error>>, closed: bool) {
+        self.account.note_end();
         // In order, and not for want of a peer: only after its GOAWAY.
         let goodbye = match outcome {
             Some(Ok(())) => !closed,

@@ -133,15 +133,20 @@ impl Reset {
 
     /// Counts a request that its upstream broke off, `begun` when a part of the answer had come.
     pub(crate) fn count(self, upstream: &Upstream, error: Option<&std::io::Error>, begun: bool) {
-        let counter = match (self, &upstream.io) {
-            (Reset::Stream, _) => stat::UPSTREAM_RQ_RX_RESET,
-            (Reset::ConnectionTermination, Io::Http2(_)) if !begun => stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT,
-            (Reset::ProtocolError, io @ Io::Http2(_)) if !begun && Reset::is_of_connection(io, error) => {
-                stat::UPSTREAM_CX_PROTOCOL_ERROR
+        match (self, &upstream.io) {
+            (Reset::Stream, _) => upstream.stats().inc(stat::UPSTREAM_RQ_RX_RESET),
+            (Reset::ConnectionTermination, Io::Http2(_)) => {
+                upstream.stats().inc(stat::UPSTREAM_RQ_PENDING_FAILURE_EJECT);
             }
-            _ => return,
-        };
-        upstream.stats().inc(counter);
+            // Also where the upstream says that of the request, as in Envoy.
+            (Reset::ProtocolError, io @ Io::Http2(_)) => {
+                if !begun && Reset::is_of_connection(io, error) {
+                    upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+                }
+                upstream.stats().inc(stat::UPSTREAM_RQ_TX_RESET);
+            }
+            _ => {}
+        }
     }
 
     /// The connection ended, or takes no more requests: another one may take this.

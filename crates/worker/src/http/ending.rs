@@ -142,6 +142,9 @@ impl Exchange {
         if let Some(cluster) = &self.cluster {
             cluster.stats(&connection.worker).inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
         }
+        if let Some(upstream) = &self.upstream {
+            upstream.count_reset();
+        }
         self.report_failure();
         if self.again_after_reset(Reset::ProtocolError, &connection.worker) {
             return End::Again;
