@@ -342,6 +342,24 @@ fn workers_share_a_limit() {
 }
 
 #[test]
+fn a_key_of_another_filter_filled_the_buckets() {
+    let share = json!({"default_value": {"numerator": 0}, "runtime_key": "csrf.on"});
+    let other =
+        extension("envoy.filters.http.csrf", "filters.http.csrf.v3.CsrfPolicy", json!({"filter_enabled": share}));
+    let own = extension(NAME, TYPE, fields(json!({"token_bucket": bucket(1)})));
+    let site = site::with([other, own])
+        .routes(json!([site::route("/own", NAME, of_route(json!({"token_bucket": bucket(2)}))), site::rest()]))
+        .whole(json!({"layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]}}))
+        .start();
+    assert_eq!(statuses(&site, "/", &["", ""]), [200, 429]);
+    assert_eq!(statuses(&site, "/own", &["", "", ""]), [200, 200, 429]);
+    assert_eq!(site.proxy.admin_post("/runtime_modify?csrf.on=100").status, 200);
+    wait_until("the key is in force", || site.ask("POST", "/", "content-length: 0\r\n").status == 403);
+    assert_eq!(statuses(&site, "/", &[""]), [429]);
+    assert_eq!(statuses(&site, "/own", &[""]), [429], "nor are those of a route filled");
+}
+
+#[test]
 fn a_bucket_fills_again() {
     let site = limit(json!({"token_bucket": {"max_tokens": 1, "fill_interval": "0.05s"}})).start();
     assert_eq!(site.get("/", "").status, 200);

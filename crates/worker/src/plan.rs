@@ -283,6 +283,7 @@ impl ListenerPlan {
                     if old.same_but_routes(&chain) {
                         chain.in_use = old.in_use.clone();
                     }
+                    chain.keep_filters(old);
                 }
                 Ok(Arc::new(chain))
             };
@@ -417,6 +418,19 @@ impl ChainPlan {
         let quotas = model.limits.iter().map(Quota::of).collect();
         let (name, in_use) = (model.name.as_str().into(), Arc::default());
         Ok(ChainPlan { model: model.clone(), name, handler, quotas, guards, tls, files, in_use })
+    }
+
+    /// See [`RoutesPlan::keep_filters`].
+    fn keep_filters(&mut self, before: &ChainPlan) {
+        let (HandlerPlan::Http(ours), HandlerPlan::Http(theirs)) = (&mut self.handler, &before.handler) else { return };
+        let slots = |model: &'_ HttpConnection| -> Vec<FilterSlot> {
+            let of_upgrades = model.upgrade_filters.iter().flat_map(|upgrade| &upgrade.filters);
+            model.filters.iter().chain(of_upgrades).cloned().collect()
+        };
+        let Some(ours) = Arc::get_mut(ours) else { return };
+        let Some(routes) = Arc::get_mut(&mut ours.routes) else { return };
+        let slots = (&*slots(&ours.model), &*slots(&theirs.model));
+        routes.keep_filters(&theirs.routes, slots, ours.model.routes == theirs.model.routes);
     }
 
     /// `None` for a chain that speaks no HTTP.

@@ -153,6 +153,11 @@ pub trait Factory: Send + Sync {
         true
     }
 
+    /// What it knows of requests so far is worth keeping: a configuration that says the same of it goes on with this one.
+    fn outlives(&self) -> bool {
+        false
+    }
+
     /// It may leave something in the filter state for later requests of the same connection, or ask when that began.
     fn uses_connection(&self) -> bool {
         false

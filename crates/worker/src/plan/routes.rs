@@ -15,8 +15,8 @@ use postrider_model::{
 use postrider_router::{HeaderTest, Table};
 
 use super::errors::PlanError;
-use super::files::remember;
-use super::filters::{FilterChainPlan, FilterResolver, Scope};
+use super::files::{are_current, remember};
+use super::filters::{FilterChainPlan, FilterPlan, FilterResolver, Scope};
 use super::groups::{GroupsPlan, VirtualClusterPlan};
 use super::upstream::{UpstreamChoice, UpstreamFilters, UpstreamResolver, UpstreamSlots};
 
@@ -266,6 +266,45 @@ impl RoutesPlan {
 }
 
 impl RoutesPlan {
+    /// Filters which have something to lose stay those of the plan `before` where nothing about them changed, and so do their
+    /// overrides where no route did. `slots` are those of this plan and of the one before, in their order.
+    pub(super) fn keep_filters(
+        &mut self,
+        before: &RoutesPlan,
+        (slots, slots_before): (&[FilterSlot], &[FilterSlot]),
+        same_table: bool,
+    ) {
+        let alike = |a: &FilterSlot, b: &FilterSlot| a.name == b.name && a.kind == b.kind;
+        let same_chain = slots.len() == slots_before.len()
+            && slots.iter().zip(slots_before).all(|(a, b)| alike(a, b) && a.disabled == b.disabled)
+            && self.filter_chains.len() == before.filter_chains.len();
+        for (index, slot) in slots.iter().enumerate() {
+            let same = |old: &FilterSlot| alike(old, slot) && old.config == slot.config;
+            // Several may be the same: each has its own before it.
+            let earlier = slots.iter().take(index).filter(|other| same(other)).count();
+            let known = slots_before.iter().enumerate().filter(|(_, old)| same(old)).nth(earlier);
+            let Some((place, old)) = known.and_then(|(place, _)| Some((place, before.factories.get(place)?))) else {
+                continue;
+            };
+            if !old.outlives() || !old.is_current() || !are_current(old.files()) {
+                continue;
+            }
+            if let Some(factory) = self.factories.get_mut(index) {
+                factory.clone_from(old);
+            }
+            let of_slot = |filter: &FilterPlan, slot: usize| filter.slot as usize == slot;
+            for (chain, chain_before) in self.filter_chains.iter_mut().zip(padded(&before.filter_chains)) {
+                for filter in chain.0.iter_mut().filter(|filter| of_slot(filter, index)) {
+                    filter.factory.clone_from(old);
+                    let known = chain_before.and_then(|chain| chain.0.iter().find(|known| of_slot(known, place)));
+                    if let Some(known) = known.filter(|_| same_table && same_chain) {
+                        filter.configs.clone_from(&known.configs);
+                    }
+                }
+            }
+        }
+    }
+
     /// Those of the connection manager, and of its router.
     pub(crate) fn every_factory(&self) -> impl Iterator<Item = &Arc<dyn Factory>> {
         self.factories.iter().chain(self.upstream.iter().flat_map(|filters| &filters.factories))
@@ -275,6 +314,11 @@ impl RoutesPlan {
     pub fn every_chain(&self) -> impl Iterator<Item = &FilterChainPlan> {
         self.filter_chains.iter().chain(self.upstream.iter().flat_map(|filters| &filters.chains))
     }
+}
+
+/// All, and nothing behind them.
+fn padded<T>(all: &[T]) -> impl Iterator<Item = Option<&T>> {
+    all.iter().map(Some).chain(std::iter::repeat(None))
 }
 
 /// A format says what path or host become.

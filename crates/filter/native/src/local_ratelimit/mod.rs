@@ -58,6 +58,11 @@ impl Factory for LocalRateLimit {
         Ok(RouteConfig::new(Override(Arc::new(Scope::new(config::read(value, true)?))), value))
     }
 
+    /// Its buckets: whoever used them up waits until they fill, whatever else changes meanwhile.
+    fn outlives(&self) -> bool {
+        true
+    }
+
     /// A limit for each connection goes with it.
     fn uses_connection(&self) -> bool {
         true
