@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Instant;
 
 use postrider_tests::kit::config::Config;
-use postrider_tests::kit::{DEADLINE, Origin, Proxy, wait_until};
+use postrider_tests::kit::{DEADLINE, Origin, Proxy, TempDir, wait_until};
 use postrider_tests::postrider_only;
 use serde_json::{Value, json};
 
@@ -153,6 +154,26 @@ fn dog_statsd_has_tags_and_several_lines_in_a_datagram() {
         }
     }
     assert!(several);
+}
+
+#[test]
+fn an_agent_may_be_told_by_its_unix_domain_socket() {
+    let folder = TempDir::new();
+    let path = folder.path().join("agent");
+    let server = UnixDatagram::bind(&path).unwrap();
+    server.set_read_timeout(Some(DEADLINE)).unwrap();
+    let origin = hello();
+    let agent = json!({"address": {"pipe": {"path": path}}});
+    let sink = dog_statsd(SocketAddr::from(([127, 0, 0, 1], 1)), agent);
+    let proxy = Proxy::start(&site(&origin, json!([sink])).overlay(few()));
+    assert_eq!(proxy.get("/").status, 200);
+    let wanted = "envoy.http.downstream_rq_completed:1|c|#envoy.http_conn_manager_prefix:ingress_http";
+    let mut room = [0; 4096];
+    let mut next = || {
+        let length = server.recv(&mut room).unwrap();
+        String::from_utf8_lossy(&room[..length]).into_owned()
+    };
+    while next() != wanted {}
 }
 
 #[test]

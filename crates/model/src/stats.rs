@@ -1,10 +1,9 @@
 //! Which statistics are told, and how.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FilterSlot, GrpcTarget, Regex, StringMatch};
+use crate::{Address, FilterSlot, GrpcTarget, Regex, StringMatch};
 
 /// What the configuration says about statistics.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -53,9 +52,9 @@ pub struct StatsSinks {
 /// Somebody who takes statistics.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StatsSink {
-    /// Statsd over UDP.
+    /// Statsd over UDP, or in datagrams to a Unix domain socket.
     Statsd {
-        address: SocketAddr,
+        address: Address,
         prefix: String,
         tags: StatsdTags,
         /// Lines share a datagram up to this size; 0 sends each in one of its own.

@@ -8,7 +8,7 @@ use postrider_model::{self as model, StatsSink, StatsSinks};
 use postrider_telemetry::error;
 use postrider_telemetry::render::{BoundsOf, NameFilter};
 use postrider_telemetry::samples::Ledger;
-use postrider_telemetry::sink::{Flusher, Reading, Sink, Statsd, StatsdOptions, StatsdTags};
+use postrider_telemetry::sink::{Flusher, Reading, Sink, Statsd, StatsdAddress, StatsdOptions, StatsdTags};
 
 use super::state::State;
 
@@ -74,8 +74,11 @@ fn start(wanted: &StatsSinks, ledger: Ledger, state: &Arc<State>) -> io::Result<
             model::StatsdTags::BehindValue => StatsdTags::BehindValue,
             model::StatsdTags::BehindName => StatsdTags::BehindName,
         };
-        let options =
-            StatsdOptions { address: *address, prefix: prefix.clone(), tags, datagram_bytes: *datagram_bytes };
+        let address = match address {
+            model::Address::Tcp(address) => StatsdAddress::Udp(*address),
+            model::Address::Unix { path, .. } => StatsdAddress::Unix(path.clone()),
+        };
+        let options = StatsdOptions { address, prefix: prefix.clone(), tags, datagram_bytes: *datagram_bytes };
         Ok(Some(Box::new(Statsd::new(options)?)))
     };
     let sinks = wanted.sinks.iter().filter_map(|model| sink(model).transpose()).collect::<io::Result<Vec<_>>>()?;

@@ -4,7 +4,7 @@
 
 mod statsd;
 
-pub use statsd::{Statsd, StatsdOptions, StatsdTags, statsd_lines};
+pub use statsd::{Statsd, StatsdAddress, StatsdOptions, StatsdTags, statsd_lines};
 
 use crate::Registry;
 use crate::render::{BoundsOf, NameFilter, Tagger};

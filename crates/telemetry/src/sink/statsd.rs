@@ -1,10 +1,14 @@
-//! Statsd over UDP, with the tags of DogStatsD or Graphite where they are wanted.
+//! Statsd over UDP or in datagrams to a Unix domain socket, with the tags of DogStatsD or Graphite where they are wanted.
 
 use super::Sink;
 use crate::samples::{Sample, Value};
 use std::fmt::Write;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
+use std::path::PathBuf;
 
 /// Where a line has its tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +21,18 @@ pub enum StatsdTags {
     BehindName,
 }
 
+/// Where datagrams go.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StatsdAddress {
+    Udp(SocketAddr),
+    /// A leading `@` names a socket in the abstract namespace.
+    Unix(PathBuf),
+}
+
 /// Whom to tell, and in which form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatsdOptions {
-    pub address: SocketAddr,
+    pub address: StatsdAddress,
     /// Stands before each name, with a dot between them.
     pub prefix: String,
     pub tags: StatsdTags,
@@ -28,9 +40,48 @@ pub struct StatsdOptions {
     pub datagram_bytes: usize,
 }
 
+/// The socket, and where its datagrams go.
+enum Way {
+    Udp(UdpSocket, SocketAddr),
+    Unix(UnixDatagram, UnixAddr),
+}
+
+impl Way {
+    /// What the system has no room for, or nobody takes, is not waited for.
+    fn open(address: &StatsdAddress) -> io::Result<Way> {
+        match address {
+            StatsdAddress::Udp(address) => {
+                let any: SocketAddr = match address {
+                    SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+                    SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+                };
+                let socket = UdpSocket::bind(any)?;
+                socket.set_nonblocking(true)?;
+                Ok(Way::Udp(socket, *address))
+            }
+            StatsdAddress::Unix(path) => {
+                let address = match path.as_os_str().as_bytes().strip_prefix(b"@") {
+                    Some(name) => UnixAddr::from_abstract_name(name)?,
+                    None => UnixAddr::from_pathname(path)?,
+                };
+                let socket = UnixDatagram::unbound()?;
+                socket.set_nonblocking(true)?;
+                Ok(Way::Unix(socket, address))
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Way::Udp(socket, address) => socket.send_to(bytes, address),
+            Way::Unix(socket, address) => socket.send_to_addr(bytes, address),
+        }
+    }
+}
+
 /// The sink.
 pub struct Statsd {
-    socket: UdpSocket,
+    way: Way,
     options: StatsdOptions,
     line: String,
     datagram: String,
@@ -41,14 +92,8 @@ impl Statsd {
     /// # Errors
     /// The system gives no socket.
     pub fn new(options: StatsdOptions) -> io::Result<Statsd> {
-        let any: SocketAddr = match options.address {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(any)?;
-        // What the system has no room for is dropped.
-        socket.set_nonblocking(true)?;
-        Ok(Statsd { socket, options, line: String::new(), datagram: String::new(), dropped: 0 })
+        let way = Way::open(&options.address)?;
+        Ok(Statsd { way, options, line: String::new(), datagram: String::new(), dropped: 0 })
     }
 
     fn add(&mut self, line: &str) {
@@ -73,7 +118,7 @@ impl Statsd {
     }
 
     fn send(&mut self, bytes: &str) {
-        if self.socket.send_to(bytes.as_bytes(), self.options.address).is_err() {
+        if self.way.send(bytes.as_bytes()).is_err() {
             self.dropped += 1;
         }
     }
@@ -142,7 +187,7 @@ mod tests {
 
     fn sent(tags: StatsdTags, datagram_bytes: usize) -> Vec<String> {
         let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = server.local_addr().unwrap();
+        let address = StatsdAddress::Udp(server.local_addr().unwrap());
         let mut sink = Statsd::new(StatsdOptions { address, prefix: "p".into(), tags, datagram_bytes }).unwrap();
         let pairs = [("envoy.response_code", "200"), ("envoy.cluster_name", "a")];
         let tagged =
@@ -197,12 +242,32 @@ mod tests {
     #[test]
     fn what_cannot_be_sent_is_counted() {
         // No datagram goes to port 0.
-        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let address = StatsdAddress::Udp((Ipv4Addr::LOCALHOST, 0).into());
         let options = StatsdOptions { address, prefix: "p".into(), tags: StatsdTags::InName, datagram_bytes: 0 };
         let mut sink = Statsd::new(options).unwrap();
         let tagged = Tagged::default();
         sink.take(&Sample { name: "a", tagged: &tagged, value: Value::Gauge(1) });
         assert_eq!(sink.finish(), 1);
         assert_eq!(sink.finish(), 0);
+    }
+
+    #[test]
+    fn datagrams_go_to_a_unix_domain_socket_by_its_path_or_its_abstract_name() {
+        let name = format!("postrider-statsd-{}", std::process::id());
+        let path = std::env::temp_dir().join(&name);
+        let by_name = UnixAddr::from_abstract_name(name.as_bytes()).unwrap();
+        let servers = [UnixDatagram::bind(&path).unwrap(), UnixDatagram::bind_addr(&by_name).unwrap()];
+        for (server, address) in servers.iter().zip([path.clone(), format!("@{name}").into()]) {
+            let address = StatsdAddress::Unix(address);
+            let options = StatsdOptions { address, prefix: "p".into(), tags: StatsdTags::InName, datagram_bytes: 0 };
+            let mut sink = Statsd::new(options).unwrap();
+            let tagged = Tagged::default();
+            sink.take(&Sample { name: "a", tagged: &tagged, value: Value::Gauge(1) });
+            assert_eq!(sink.finish(), 0);
+            let mut buffer = [0; 64];
+            let length = server.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], b"p.a:1|g");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use postrider_model::{MetricsSink, StatsSink, StatsSinks, StatsdTags};
+use postrider_model::{Address, MetricsSink, StatsSink, StatsSinks, StatsdTags};
 
 use super::context::{ClusterUse, Lowering};
 use super::{filters, grpc_target, otlp_sink};
@@ -83,7 +83,7 @@ fn statsd(cx: &mut Lowering<'_>, config: &Reader<'_>, tags: StatsdTags) -> Optio
         return Some(StatsSink::StatsdTcp { cluster: name.into(), prefix });
     }
     // All kinds must say whom to tell, which was asked for when the file was read.
-    let address = udp(cx, &config.message("address")?)?;
+    let address = datagrams(cx, &config.message("address")?)?;
     Some(StatsSink::Statsd { address, prefix, tags, datagram_bytes })
 }
 
@@ -106,15 +106,14 @@ fn metrics(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<MetricsSink> {
 }
 
 /// Where datagrams go. What the address says of its protocol does not matter, as in Envoy.
-fn udp(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<SocketAddr> {
-    for (field, what) in [
-        ("pipe", "statsd over a Unix domain socket"),
-        ("envoy_internal_address", "internal listeners and their addresses"),
-    ] {
-        if address.has(field) {
-            cx.refuse(address, field, what);
-            return None;
-        }
+fn datagrams(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<Address> {
+    if address.has("envoy_internal_address") {
+        cx.refuse(address, "envoy_internal_address", "internal listeners and their addresses");
+        return None;
+    }
+    if let Some(pipe) = address.message("pipe") {
+        pipe.ignore("mode", "it is about listening");
+        return Some(Address::Unix { path: pipe.str("path").into(), mode: None });
     }
     let Some(socket) = address.message("socket_address") else {
         cx.missing(address, "the address is empty", "`socket_address`");
@@ -132,5 +131,5 @@ fn udp(cx: &mut Lowering<'_>, address: &Reader<'_>) -> Option<SocketAddr> {
         cx.error(&socket, "address", "invalid-address", format!("`{text}` is no IP address"));
         return None;
     };
-    Some(SocketAddr::new(ip, port))
+    Some(Address::Tcp(SocketAddr::new(ip, port)))
 }
