@@ -250,6 +250,19 @@ fn bodies_are_gathered_and_replaced_both_ways() {
     assert_eq!(String::from_utf8_lossy(&site.origin.requests()[0].body), "<onetwo>");
 }
 
+#[test]
+fn the_beginning_of_a_body_is_replaced() {
+    let site = site(
+        r#"(func (export "proxy_on_request_body") (param i32 i32 i32) (result i32)
+            (if (i32.eqz (local.get 2)) (then (return (i32.const 1))))
+            (drop (call $set_buffer (i32.const 0) (i32.const 0) (i32.const 2) $"J"))
+            (drop (call $set_buffer (i32.const 0) (i32.const 4) (i32.const 0) $"!"))
+            (i32.const 0))"#,
+    );
+    assert_eq!(site.ask("POST", "/", "content-length: 5\r\n\r\nhello").status, 200);
+    assert_eq!(String::from_utf8_lossy(&site.origin.requests()[0].body), "Jllo!");
+}
+
 /// Asks `service` with the request's `x-ask` as its path, and goes on or answers by the status. The token of a call is the
 /// stream's place in a table.
 const ASKS: &str = r#"

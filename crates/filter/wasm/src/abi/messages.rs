@@ -321,12 +321,12 @@ fn edit(bytes: &mut Vec<u8>, start: usize, length: usize, new: &[u8], most: usiz
         return Err(INTERNAL_FAILURE);
     }
     match (start, length) {
-        (0, 0) => {
-            bytes.splice(..0, new.iter().copied());
-        }
         (0, length) if length >= bytes.len() => {
             bytes.clear();
             bytes.extend_from_slice(new);
+        }
+        (0, length) => {
+            bytes.splice(..length, new.iter().copied());
         }
         (start, _) if start > 0 && start >= bytes.len() => bytes.extend_from_slice(new),
         _ => return Err(BAD_ARGUMENT),
