@@ -241,6 +241,14 @@ impl UpstreamOverride {
     pub fn new(address: SocketAddr, strict: bool) -> UpstreamOverride {
         UpstreamOverride { address, strict, missing_status: 503 }
     }
+
+    /// Of `ip:port`, or of an address without a port: no host has that one. `None` for what is no address.
+    pub fn read(host: &str, strict: bool) -> Option<UpstreamOverride> {
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        let without_port = || bare.parse().ok().map(|ip| SocketAddr::new(ip, 0));
+        let address = host.parse().ok().or_else(without_port)?;
+        Some(UpstreamOverride::new(address, strict))
+    }
 }
 
 /// What [`StreamInfo::details`] are while nothing went otherwise than an upstream answered.
@@ -557,6 +565,14 @@ mod tests {
         flags.insert(Flags::NO_HEALTHY_UPSTREAM);
         let short: Vec<_> = flags.names(true).map(|(short, _)| short).collect();
         assert_eq!(short, ["UH", "UO"]);
+    }
+
+    #[test]
+    fn a_host_that_is_chosen_without_a_port_is_an_address_that_no_host_has() {
+        let read = |host| UpstreamOverride::read(host, true).map(|chosen| chosen.address.to_string());
+        let ports = ["127.0.0.1:81", "127.0.0.1", "[::1]", "[::1]:80"].map(|host| read(host).unwrap());
+        assert_eq!(ports, ["127.0.0.1:81", "127.0.0.1:0", "[::1]:0", "[::1]:80"]);
+        assert_eq!(["example.org:80", "", "[127.0.0.1"].map(read), [const { None }; 3]);
     }
 
     #[test]

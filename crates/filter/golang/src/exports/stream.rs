@@ -1,7 +1,6 @@
 //! What is known about a stream, and what else Go code changes about it.
 
 use std::ffi::{c_int, c_void};
-use std::net::{IpAddr, SocketAddr};
 use std::ptr;
 
 use postrider_filter_api::UpstreamOverride;
@@ -28,17 +27,11 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpSetUpstreamOverrideHost(
             if side == Side::Response {
                 return Err(status::INVALID_PHASE);
             }
-            let address = address(&text(host, host_len)).ok_or(status::INVALID_ADDRESS)?;
-            request.carry_out(&mut shared, Post::Host(UpstreamOverride::new(address, strict)));
+            let chosen = UpstreamOverride::read(&text(host, host_len), strict).ok_or(status::INVALID_ADDRESS)?;
+            request.carry_out(&mut shared, Post::Host(chosen));
             Ok(status::OK)
         }))
     }
-}
-
-/// An address with its port; without one it is HTTP's.
-fn address(host: &str) -> Option<SocketAddr> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host.parse().ok().or_else(|| bare.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, 80)))
 }
 
 /// Libraries before E5 have no second argument. The route is looked up again before it is next used, which is all that
@@ -290,17 +283,4 @@ pub(super) unsafe extern "C" fn envoyGoFilterHttpSetDrainConnectionUponCompletio
 pub(super) unsafe extern "C" fn envoyGoFilterHttpFinalize(request: *mut c_void, _reason: c_int) {
     // SAFETY: Go's collector does this once, when nothing refers to the stream any more.
     unsafe { request::finalize(request) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_is_an_address_with_a_port_or_without() {
-        assert_eq!(address("127.0.0.1:81"), Some("127.0.0.1:81".parse().unwrap()));
-        assert_eq!(address("[::1]"), Some("[::1]:80".parse().unwrap()));
-        assert_eq!(address("127.0.0.1"), Some("127.0.0.1:80".parse().unwrap()));
-        assert_eq!(address("example.org:80"), None);
-    }
 }

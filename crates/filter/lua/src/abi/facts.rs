@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_double, c_int};
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use postrider_filter_api::UpstreamOverride;
@@ -119,12 +119,8 @@ pub(super) unsafe extern "C" fn override_host(host: *const c_char, length: usize
     with_stream(|stream, _, _| {
         // SAFETY: the SDK passes a Lua string with its length.
         let Ok(host) = std::str::from_utf8(unsafe { take(host, length) }) else { return INVALID };
-        let address = host.parse().or_else(|_| {
-            let bare = host.trim_start_matches('[').trim_end_matches(']');
-            bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0))
-        });
-        let Ok(address) = address else { return INVALID };
-        stream.info.upstream_override = Some(UpstreamOverride::new(address, strict != 0));
+        let Some(chosen) = UpstreamOverride::read(host, strict != 0) else { return INVALID };
+        stream.info.upstream_override = Some(chosen);
         OK
     })
 }

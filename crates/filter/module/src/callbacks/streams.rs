@@ -123,12 +123,12 @@ pub(super) unsafe fn hosts(
     true
 }
 
-/// Asks for a host of the cluster: `ip:port`.
+/// Asks for a host of the cluster: `ip:port`. An address without a port is taken, and no host has it.
 pub(super) unsafe fn override_host(handle: StreamRef, host: Buffer, strict: bool) -> bool {
     // SAFETY: as above.
     let (stream, host) = unsafe { (instance(handle).and_then(|instance| instance.stream()), host.bytes()) };
-    let address = std::str::from_utf8(host).ok().and_then(|host| host.parse().ok());
-    let (Some(stream), Some(address)) = (stream, address) else { return false };
-    stream.info.upstream_override = Some(UpstreamOverride::new(address, strict));
+    let chosen = std::str::from_utf8(host).ok().and_then(|host| UpstreamOverride::read(host, strict));
+    let (Some(stream), Some(chosen)) = (stream, chosen) else { return false };
+    stream.info.upstream_override = Some(chosen);
     true
 }
