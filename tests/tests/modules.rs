@@ -217,6 +217,8 @@ fn a_configuration_counts_by_itself() {
     // The configuration may have been made more than once, as for a look at it before.
     assert_eq!(counted("seen.kind.task") % 5, 0);
     assert!((5..1000).contains(&counted("seen.kind.task")));
+    // Of each task, what came of a call to a cluster that is not there.
+    wait_until("the refused calls", || counted("seen.kind.nowhere") == counted("seen.kind.task") / 5 * 2);
 }
 
 #[test]

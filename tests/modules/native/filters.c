@@ -415,6 +415,11 @@ void ON(http_filter_config_scheduled)(pr_config config, const void *own, uint64_
   /* Two labels where there is one. */
   pr_bytes labels[] = {label, label};
   CALL(http_filter_config_increment_counter)(config, known->counter, labels, 2, 1000);
+  pr_header headers[] = {{":method", 7, "GET", 3}, {":path", 5, "/", 1}, {":authority", 10, "test", 4}};
+  pr_bytes nowhere = bytes("nowhere");
+  uint64_t id = 0;
+  int code = CALL(http_filter_config_http_callout)(config, &id, nowhere, headers, 3, bytes(""), 1000);
+  CALL(http_filter_config_increment_counter)(config, known->counter, &nowhere, 1, (uint64_t)code);
 }
 void ON(http_filter_config_http_callout_done)(pr_config config, const void *own, uint64_t id, int result,
                                               const pr_header *headers, size_t header_count, const pr_bytes *chunks,
