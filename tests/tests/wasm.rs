@@ -515,6 +515,34 @@ fn callbacks_come_in_their_order() {
 }
 
 #[test]
+fn a_module_hears_of_a_request_that_was_answered_before_it() {
+    let functions = r#"
+        (func $count (param i32 i32)
+            (drop (call $define_metric (i32.const 0) (local.get 0) (local.get 1) (i32.const 32)))
+            (drop (call $increment (i32.load (i32.const 32)) (i64.const 1))))
+        (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+            (call $count $"request") (i32.const 0))
+        (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32)
+            (call $count $"response") (i32.const 0))
+        (func (export "proxy_on_log") (param i32)
+            (drop (call $get (i32.const 2) $":status" (i32.const 16) (i32.const 20)))
+            (call $count (call $place) (call $length)))
+        (func (export "proxy_on_done") (param i32) (result i32) (call $count $"done") (i32.const 1))
+        (func (export "proxy_on_delete") (param i32) (call $count $"delete"))"#;
+    let before = extension(
+        "envoy.filters.http.fault",
+        "filters.http.fault.v3.HTTPFault",
+        json!({"abort": {"header_abort": {}, "percentage": {"numerator": 100}}}),
+    );
+    let site = site::with([before, filter(&module("0_2_1", functions), json!({}))]).start();
+    assert_eq!(site.get("/", "x-envoy-fault-abort-request: 418\r\n").status, 418);
+    assert_eq!(site.get("/", "").status, 200);
+    site.proxy.wait_stat("wasmcustom.delete", 2);
+    let counted = ["request", "response", "418", "200", "done"].map(|name| site.stat(&format!("wasmcustom.{name}")));
+    assert_eq!(counted, [1, 1, 1, 1, 2]);
+}
+
+#[test]
 fn a_module_that_refuses_its_configuration_keeps_the_proxy_from_starting() {
     let refuses = module("0_2_1", r#"(func (export "proxy_on_configure") (param i32 i32) (result i32) (i32.const 0))"#);
     let config = Config::new().http(json!({
@@ -528,34 +556,6 @@ fn a_module_that_refuses_its_configuration_keeps_the_proxy_from_starting() {
     std::fs::write(&path, config.to_yaml()).unwrap();
     if envoy() {
         return;
-        #[test]
-        fn a_module_hears_of_a_request_that_was_answered_before_it() {
-            let functions = r#"
-        (func $count (param i32 i32)
-            (drop (call $define_metric (i32.const 0) (local.get 0) (local.get 1) (i32.const 32)))
-            (drop (call $increment (i32.load (i32.const 32)) (i64.const 1))))
-        (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
-            (call $count $"request") (i32.const 0))
-        (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32)
-            (call $count $"response") (i32.const 0))
-        (func (export "proxy_on_log") (param i32)
-            (drop (call $get (i32.const 2) $":status" (i32.const 16) (i32.const 20)))
-            (call $count (call $place) (call $length)))
-        (func (export "proxy_on_done") (param i32) (result i32) (call $count $"done") (i32.const 1))
-        (func (export "proxy_on_delete") (param i32) (call $count $"delete"))"#;
-            let before = extension(
-                "envoy.filters.http.fault",
-                "filters.http.fault.v3.HTTPFault",
-                json!({"abort": {"header_abort": {}, "percentage": {"numerator": 100}}}),
-            );
-            let site = site::with([before, filter(&module("0_2_1", functions), json!({}))]).start();
-            assert_eq!(site.get("/", "x-envoy-fault-abort-request: 418\r\n").status, 418);
-            assert_eq!(site.get("/", "").status, 200);
-            site.proxy.wait_stat("wasmcustom.delete", 2);
-            let counted =
-                ["request", "response", "418", "200", "done"].map(|name| site.stat(&format!("wasmcustom.{name}")));
-            assert_eq!(counted, [1, 1, 1, 1, 2]);
-        }
     }
     let finished = postrider_tests::kit::proxy::run(&["validate", path.to_str().unwrap()]);
     assert_ne!(finished.code, Some(0));
