@@ -442,7 +442,8 @@ fn the_first_request_waited_for_the_machine() {
         build(COUNTING.to_owned() + "function h.on_request_header() envoy.req.set_header('x-out', 'ran') end return h");
     let stats = postrider_telemetry::Registry::new();
     let (worker, host) = (stats.worker(0), FakeHost::unwatched());
-    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host: &host };
+    let place =
+        Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, head_limits: None, host: &host };
     let kept = factory.warm(&ScopedConfigs::default(), &place).unwrap();
     let again = factory.warm(&ScopedConfigs::default(), &place).unwrap();
     assert!(std::rc::Rc::ptr_eq(&kept, &again));

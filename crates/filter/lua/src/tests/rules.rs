@@ -171,7 +171,8 @@ fn a_yield_of_the_scripts_own_left_no_last_error() {
     let factory = registry.build("lua", LUA, &crate::testing::json(&config.to_string())).unwrap().unwrap();
     let stats = postrider_telemetry::Registry::new();
     let (worker, host) = (stats.worker(0), FakeHost::unwatched());
-    let place = Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, host: &host };
+    let place =
+        Place { stats: &worker, stat_prefix: "test", worker: 0, buffer_limit: 1 << 20, head_limits: None, host: &host };
     let filter = factory.filter(&ScopedConfigs::default(), &place);
     Trial::around(filter, stats, FakeStream::new("GET", "/", &[])).request(&[]);
     let (_, text) = factory.standing().last_error.unwrap();
@@ -194,7 +195,14 @@ fn a_traceback_named_functions_of_the_host_and_a_stopped_call_no_line() {
     let failed = |what: &str| {
         let stats = postrider_telemetry::Registry::new();
         let (worker, host) = (stats.worker(0), FakeHost::unwatched());
-        let place = Place { stats: &worker, stat_prefix: what, worker: 0, buffer_limit: 1 << 20, host: &host };
+        let place = Place {
+            stats: &worker,
+            stat_prefix: what,
+            worker: 0,
+            buffer_limit: 1 << 20,
+            head_limits: None,
+            host: &host,
+        };
         let filter = factory.filter(&ScopedConfigs::default(), &place);
         Trial::around(filter, stats, FakeStream::new("GET", "/", &[("x-do", what)])).request(&[]);
         factory.standing().last_error.unwrap().1

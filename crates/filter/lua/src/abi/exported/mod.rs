@@ -10,7 +10,7 @@ mod headers;
 mod keep;
 mod values;
 
-use std::ffi::{c_char, c_double, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use super::{INVALID, LOCKED, NONE, OK, Text};
 use keep::keep;
