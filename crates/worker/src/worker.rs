@@ -470,15 +470,20 @@ impl Worker {
         let now = self.clock.now();
         self.clusters.borrow().values().for_each(|cluster| {
             cluster.sweep(now);
-            cluster.count_subsets(self);
-            cluster.count_zones(self);
-            match cluster.hosts.take_panics() {
-                0 => {}
-                panics => cluster.stats(self).add(cluster_stat::LB_HEALTHY_PANIC, panics),
-            }
+            self.count_choices(cluster);
         });
         self.idle_memory.give_back();
         postrider_telemetry::log::tell_left_out();
+    }
+
+    /// Tells what was counted where hosts are chosen, which knows no statistics.
+    fn count_choices(&self, cluster: &Cluster) {
+        cluster.count_subsets(self);
+        cluster.count_zones(self);
+        match cluster.hosts.take_panics() {
+            0 => {}
+            panics => cluster.stats(self).add(cluster_stat::LB_HEALTHY_PANIC, panics),
+        }
     }
 
     /// Ticks when lines of logs are to be handed over.
@@ -643,6 +648,7 @@ impl Worker {
 
     fn report(&self) -> Report {
         let clusters = self.clusters.borrow();
+        clusters.values().for_each(|cluster| self.count_choices(cluster));
         let hosts = |cluster: &Cluster| {
             let mut hosts = Vec::new();
             cluster.hosts.each_host(|host| {

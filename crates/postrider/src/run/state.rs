@@ -350,7 +350,12 @@ impl State {
         let is_told = |cluster: &Arc<postrider_model::Cluster>| {
             cluster.measures.endpoints || cluster.balancing.policy.is_hashing()
         };
-        if !snapshot.clusters.iter().any(is_told) {
+        // Who asks for these has them counted up to now, as other counters are.
+        let by_zone = snapshot.local_cluster.is_some();
+        let is_counted = |cluster: &Arc<postrider_model::Cluster>| {
+            is_told(cluster) || by_zone || cluster.balancing.subsets.is_some()
+        };
+        if !snapshot.clusters.iter().any(is_counted) {
             return Vec::new();
         }
         let reports = self.reports();
