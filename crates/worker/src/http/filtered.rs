@@ -120,21 +120,12 @@ impl Exchange {
                 match standing {
                     Standing::Paused => {}
                     Standing::Piece => {
-                        let piece = self.response_pass.held.bytes();
-                        if self.download.admit(piece.len()).is_err() {
-                            return Err(self.length_differs(Side::Response, http));
-                        }
-                        self.info.bytes_sent += piece.len() as u64;
-                        self.download.write(piece, &mut self.down);
-                        self.response_pass.delivered();
+                        self.write_filtered_piece(http)?;
                         moved = true;
                         continue;
                     }
                     Standing::Finished => {
-                        if self.download.check_end().is_err() {
-                            return Err(self.length_differs(Side::Response, http));
-                        }
-                        self.download.finish(&mut self.response_trailers, &mut self.down);
+                        self.write_filtered_end(http)?;
                         self.response_pass.open = false;
                         self.move_response(connection, http, cx)?;
                         return Ok(true);
@@ -179,5 +170,26 @@ impl Exchange {
                 Poll::Ready(Err(error)) => return Err(self.upstream_broke(Some(&error))),
             }
         }
+    }
+
+    /// The piece that filters let through is on its way to the client.
+    pub(super) fn write_filtered_piece(&mut self, http: &Http) -> Result<(), End> {
+        let piece = self.response_pass.held.bytes();
+        if self.download.admit(piece.len()).is_err() {
+            return Err(self.length_differs(Side::Response, http));
+        }
+        self.info.bytes_sent += piece.len() as u64;
+        self.download.write(piece, &mut self.down);
+        self.response_pass.delivered();
+        Ok(())
+    }
+
+    /// All that filters let through is on its way to the client, with its end.
+    pub(super) fn write_filtered_end(&mut self, http: &Http) -> Result<(), End> {
+        if self.download.check_end().is_err() {
+            return Err(self.length_differs(Side::Response, http));
+        }
+        self.download.finish(&mut self.response_trailers, &mut self.down);
+        Ok(())
     }
 }

@@ -126,21 +126,12 @@ impl Exchange {
                 match standing {
                     Standing::Paused => {}
                     Standing::Piece => {
-                        let piece = self.response_pass.held.bytes();
-                        if self.download.admit(piece.len()).is_err() {
-                            return Err(self.length_differs(Side::Response, http));
-                        }
-                        self.info.bytes_sent += piece.len() as u64;
-                        self.download.write(piece, &mut self.down);
-                        self.response_pass.delivered();
+                        self.write_filtered_piece(http)?;
                         moved = true;
                         continue;
                     }
                     Standing::Finished => {
-                        if self.download.check_end().is_err() {
-                            return Err(self.length_differs(Side::Response, http));
-                        }
-                        self.download.finish(&mut self.response_trailers, &mut self.down);
+                        self.write_filtered_end(http)?;
                         self.leave_answer();
                         self.move_response(connection, http, cx)?;
                         return Ok(true);
