@@ -4,20 +4,18 @@
 //! connection and what is held of its bytes are there while a hook runs and at no other time.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
 use postrider_filter_api::{
-    Answer, CallFailure, CallHandle, ClosedBy, Connection, ConnectionHandle, Ending, NetworkSession, Passage,
-    StreamInfo,
+    CallHandle, ClosedBy, Connection, ConnectionHandle, Ending, NetworkSession, Passage, StreamInfo,
 };
 
 use crate::abi::{Buffer, Own, StreamRef, event};
-use crate::callbacks::Scheduled;
 use crate::callbacks::options::Kept;
 use crate::deliver::with_answer;
+use crate::inbox::{Event, Inbox};
 use crate::network::Watching;
 
 /// A connection's state in the proxy. Its address is the module's handle, so it never moves.
@@ -32,7 +30,7 @@ pub(crate) struct Session {
     pub(crate) stage: Cell<Stage>,
     /// Texts that were made for the module, until its next hook.
     texts: RefCell<Vec<Box<[u8]>>>,
-    link: OnceCell<Rc<Link>>,
+    inbox: OnceCell<Rc<Inbox<ConnectionHandle>>>,
     pub(crate) calls: RefCell<Vec<(u64, CallHandle)>>,
     pub(crate) last_call: Cell<u64>,
     /// Those of its upstream's socket that the module set.
@@ -54,34 +52,6 @@ pub(crate) enum Flow {
     Sent,
 }
 
-/// How others on this worker reach a connection: it outlives the connection.
-pub(crate) struct Link {
-    handle: ConnectionHandle,
-    over: Cell<bool>,
-    inbox: RefCell<VecDeque<Event>>,
-}
-
-/// What a module is told outside the course of the bytes.
-pub(crate) enum Event {
-    Scheduled(u64),
-    Call { id: u64, outcome: Box<Result<Answer, CallFailure>> },
-}
-
-impl Link {
-    pub(crate) fn tell(&self, event: Event) {
-        if !self.over.get() {
-            self.inbox.borrow_mut().push_back(event);
-            self.handle.ask();
-        }
-    }
-}
-
-impl Scheduled for Link {
-    fn on_scheduled(&self, event: u64) {
-        self.tell(Event::Scheduled(event));
-    }
-}
-
 impl Session {
     /// Makes the module's state for a connection.
     pub(crate) fn new(place: &Rc<Watching>, connection: &mut Connection<'_>) -> Box<Session> {
@@ -94,7 +64,7 @@ impl Session {
             sent: Cell::new(ptr::null_mut()),
             stage: Cell::new(Stage::Open),
             texts: RefCell::default(),
-            link: OnceCell::new(),
+            inbox: OnceCell::new(),
             calls: RefCell::default(),
             last_call: Cell::new(0),
             options: RefCell::default(),
@@ -184,10 +154,8 @@ impl Session {
     }
 
     /// How others reach this connection.
-    pub(crate) fn link(&self) -> &Rc<Link> {
-        self.link.get_or_init(|| {
-            Rc::new(Link { handle: self.handle.clone(), over: Cell::new(false), inbox: RefCell::default() })
-        })
+    pub(crate) fn inbox(&self) -> &Rc<Inbox<ConnectionHandle>> {
+        self.inbox.get_or_init(|| Rc::new(Inbox::new(self.handle.clone())))
     }
 
     pub(crate) fn end(&self, ending: Ending) {
@@ -230,9 +198,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(link) = self.link.get() {
-            link.over.set(true);
-            link.inbox.borrow_mut().clear();
+        if let Some(inbox) = self.inbox.get() {
+            inbox.close();
         }
         self.calls.get_mut().clear();
         let own = self.own.get();
@@ -285,11 +252,10 @@ impl NetworkSession for Hosted {
 
     fn on_asked(&mut self, connection: &mut Connection<'_>, received: &mut Vec<u8>, sent: &mut Vec<u8>) {
         let session = &*self.0;
-        let Some(link) = session.link.get() else { return };
+        let Some(inbox) = session.inbox.get() else { return };
         session.received.set(received);
         session.sent.set(sent);
-        loop {
-            let Some(event) = link.inbox.borrow_mut().pop_front() else { break };
+        while let Some(event) = inbox.next() {
             session.tell_of(event, connection);
         }
         session.received.set(ptr::null_mut());

@@ -27,6 +27,7 @@ mod elf;
 mod entry;
 mod envoy;
 mod hooks;
+mod inbox;
 mod instance;
 mod library;
 mod listener;

@@ -4,18 +4,15 @@
 //! connection and what came of its bytes are there while a hook runs and at no other time.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
-use postrider_filter_api::{
-    Answer, CallFailure, CallHandle, Newcomer, NewcomerHandle, NewcomerSession, Passage, StreamInfo,
-};
+use postrider_filter_api::{CallHandle, Newcomer, NewcomerHandle, NewcomerSession, Passage, StreamInfo};
 
 use crate::abi::{Buffer, Own, StreamRef};
-use crate::callbacks::Scheduled;
 use crate::deliver::with_answer;
+use crate::inbox::{Event, Inbox};
 use crate::listener::Looking;
 
 /// A connection's state in the proxy. Its address is the module's handle, so it never moves.
@@ -28,37 +25,9 @@ pub(crate) struct Introduced {
     data: Cell<*mut Vec<u8>>,
     /// Texts that were made for the module, until its next hook.
     texts: RefCell<Vec<Box<[u8]>>>,
-    link: OnceCell<Rc<Link>>,
+    inbox: OnceCell<Rc<Inbox<NewcomerHandle>>>,
     pub(crate) calls: RefCell<Vec<(u64, CallHandle)>>,
     pub(crate) last_call: Cell<u64>,
-}
-
-/// How others on this worker reach a connection: it outlives the connection.
-pub(crate) struct Link {
-    handle: NewcomerHandle,
-    over: Cell<bool>,
-    inbox: RefCell<VecDeque<Event>>,
-}
-
-/// What a module is told outside the course of the bytes.
-pub(crate) enum Event {
-    Scheduled(u64),
-    Call { id: u64, outcome: Box<Result<Answer, CallFailure>> },
-}
-
-impl Link {
-    pub(crate) fn tell(&self, event: Event) {
-        if !self.over.get() {
-            self.inbox.borrow_mut().push_back(event);
-            self.handle.ask();
-        }
-    }
-}
-
-impl Scheduled for Link {
-    fn on_scheduled(&self, event: u64) {
-        self.tell(Event::Scheduled(event));
-    }
 }
 
 impl Introduced {
@@ -71,7 +40,7 @@ impl Introduced {
             newcomer: Cell::new(ptr::null_mut()),
             data: Cell::new(ptr::null_mut()),
             texts: RefCell::default(),
-            link: OnceCell::new(),
+            inbox: OnceCell::new(),
             calls: RefCell::default(),
             last_call: Cell::new(0),
         });
@@ -135,10 +104,8 @@ impl Introduced {
     }
 
     /// How others reach this connection.
-    pub(crate) fn link(&self) -> &Rc<Link> {
-        self.link.get_or_init(|| {
-            Rc::new(Link { handle: self.handle.clone(), over: Cell::new(false), inbox: RefCell::default() })
-        })
+    pub(crate) fn inbox(&self) -> &Rc<Inbox<NewcomerHandle>> {
+        self.inbox.get_or_init(|| Rc::new(Inbox::new(self.handle.clone())))
     }
 
     /// How many bytes the module wants to see.
@@ -174,9 +141,8 @@ impl Introduced {
 
 impl Drop for Introduced {
     fn drop(&mut self) {
-        if let Some(link) = self.link.get() {
-            link.over.set(true);
-            link.inbox.borrow_mut().clear();
+        if let Some(inbox) = self.inbox.get() {
+            inbox.close();
         }
         self.calls.get_mut().clear();
         let own = self.own.get();
@@ -220,9 +186,8 @@ impl NewcomerSession for Hosted {
 
     fn on_asked(&mut self, newcomer: &mut Newcomer<'_>) {
         let session = &*self.0;
-        let Some(link) = session.link.get() else { return };
-        loop {
-            let Some(event) = link.inbox.borrow_mut().pop_front() else { break };
+        let Some(inbox) = session.inbox.get() else { return };
+        while let Some(event) = inbox.next() {
             session.tell_of(event, newcomer);
         }
     }

@@ -17,8 +17,9 @@ use super::metadata::{as_bool, as_number, as_text};
 use super::metrics::{self, Change};
 use super::{Symbol, calls, facts, give, notes, put, schedule};
 use crate::abi::{Buffer, Header, items};
-use crate::connection::{Event, Flow, Session, Stage};
+use crate::connection::{Flow, Session, Stage};
 use crate::hooks::as_word;
+use crate::inbox::Event;
 use crate::network::NetworkConfig;
 
 about! {
@@ -397,8 +398,8 @@ fn state(session: &Session, key: Buffer) -> Option<Buffer> {
 /// # Safety
 /// There is room for a number.
 unsafe fn call(session: &Session, id: *mut u64, request: calls::Request) -> c_int {
-    let link = session.link().clone();
-    let tell = move |id, outcome| link.tell(Event::Call { id, outcome: Box::new(outcome) });
+    let inbox = session.inbox().clone();
+    let tell = move |id, outcome| inbox.tell(Event::Call { id, outcome: Box::new(outcome) });
     // SAFETY: by the contract above.
     unsafe { calls::begin(&*session.place.host, &session.last_call, &session.calls, id, request, tell) }
 }

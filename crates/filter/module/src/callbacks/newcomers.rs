@@ -18,8 +18,9 @@ use super::metadata::{as_number, as_text};
 use super::metrics::{self, Change};
 use super::{Symbol, calls, facts, give, notes, put, schedule};
 use crate::abi::{Buffer, Header, items};
+use crate::inbox::Event;
 use crate::listener::ListenerConfig;
-use crate::newcomer::{Event, Introduced};
+use crate::newcomer::Introduced;
 
 about! {
     /// Their names.
@@ -371,8 +372,8 @@ fn state(session: &Introduced, key: Buffer) -> Option<Buffer> {
 /// # Safety
 /// There is room for a number.
 unsafe fn call(session: &Introduced, id: *mut u64, request: calls::Request) -> c_int {
-    let link = session.link().clone();
-    let tell = move |id, outcome| link.tell(Event::Call { id, outcome: Box::new(outcome) });
+    let inbox = session.inbox().clone();
+    let tell = move |id, outcome| inbox.tell(Event::Call { id, outcome: Box::new(outcome) });
     // SAFETY: by the contract above.
     unsafe { calls::begin(&*session.place.host, &session.last_call, &session.calls, id, request, tell) }
 }

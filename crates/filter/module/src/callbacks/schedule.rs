@@ -11,6 +11,7 @@ use postrider_filter_api::{Host, Remote};
 use super::{config, instance};
 use crate::abi::{ConfigRef, StreamRef};
 use crate::connection::Session;
+use crate::inbox::Inbox;
 use crate::instance::{Event, Link};
 use crate::network::NetworkConfig;
 use crate::newcomer::Introduced;
@@ -79,13 +80,13 @@ pub(super) unsafe fn open(handle: StreamRef) -> *mut c_void {
 }
 
 pub(super) fn open_connection(session: &Session) -> *mut c_void {
-    let link: Weak<crate::connection::Link> = Rc::downgrade(session.link());
-    scheduler(&*session.place.host, link)
+    let inbox: Weak<Inbox<_>> = Rc::downgrade(session.inbox());
+    scheduler(&*session.place.host, inbox)
 }
 
 pub(super) fn open_newcomer(session: &Introduced) -> *mut c_void {
-    let link: Weak<crate::newcomer::Link> = Rc::downgrade(session.link());
-    scheduler(&*session.place.host, link)
+    let inbox: Weak<Inbox<_>> = Rc::downgrade(session.inbox());
+    scheduler(&*session.place.host, inbox)
 }
 
 pub(super) unsafe fn commit(scheduler: *mut c_void, event: u64) {
