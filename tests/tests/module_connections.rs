@@ -178,6 +178,18 @@ fn bytes_of_a_module_s_own_go_both_ways() {
 }
 
 #[test]
+fn nothing_follows_the_end_that_a_module_tells_the_upstream() {
+    let site = Line::carried(&[module("script")]);
+    let mut client = site.client();
+    // What came with the command stands behind the end, and what comes later does as well.
+    client.send("!last one\ntwo\n");
+    assert_eq!(client.read_exact(4).unwrap(), b"one\n");
+    let _ = client.try_send(b"three\n");
+    assert!(client.closed());
+    assert_eq!(site.origin.bytes(0), b"one\n");
+}
+
+#[test]
 fn a_filter_that_holds_a_connection_back_chooses_its_cluster() {
     let tcp = tcp_filter(json!({"stat_prefix": "t", "cluster": "nowhere"}));
     let site = Line::of(&[of(connections(), "script", "wait", false), tcp]);

@@ -220,6 +220,9 @@ static void perform(pr_connection connection, filter *filter, char *line) {
   } else if (!strcasecmp(line, "forth")) {
     snprintf(text, sizeof text, "%s\n", rest);
     OF(inject_read_data)(connection, literal(text), false);
+  } else if (!strcasecmp(line, "last")) {
+    snprintf(text, sizeof text, "%s\n", rest);
+    OF(inject_read_data)(connection, literal(text), true);
   } else if (!strcasecmp(line, "back")) {
     snprintf(text, sizeof text, "%s\n", rest);
     OF(inject_write_data)(connection, literal(text), false);

@@ -300,7 +300,10 @@ impl Filtered {
         let end = self.received.ended && !self.received.end_passed;
         let passed = self.pass_received(first, &mut data, end);
         self.begun |= passed;
-        if passed && !self.service.ends_here {
+        if self.received.end_passed {
+            // A filter told whoever serves the connection that nothing follows.
+            data.clear();
+        } else if passed && !self.service.ends_here {
             self.received.let_through(&mut data);
         }
         self.control.received.replace(data);

@@ -75,7 +75,7 @@ impl Filtered {
     fn receive_own(&mut self, from: usize, mut data: Vec<u8>, end: bool) {
         let passed = self.pass_received(from, &mut data, end);
         self.begun |= passed;
-        if passed && !self.service.ends_here {
+        if passed && !self.service.ends_here && !self.received.end_passed {
             self.received.ready.append(&mut data);
             self.received.end_passed |= end;
         }
