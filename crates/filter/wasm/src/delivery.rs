@@ -71,8 +71,7 @@ impl Vm {
                 }
             }
             Some(None) => {
-                // A machine that fails says so to whoever uses it next.
-                let _ = self.tell(delivery, At::Nowhere);
+                self.aside(delivery.root, || self.tell(delivery, At::Nowhere));
             }
             None => {}
         }

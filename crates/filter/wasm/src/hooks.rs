@@ -122,11 +122,11 @@ impl Filter for Hosted {
             stream.kept = None;
             Some(std::mem::take(&mut stream.inbox))
         });
-        for delivery in left.flatten().into_iter().flatten() {
-            let _ = vm.tell(delivery, At::Nowhere);
-        }
         let functions = &vm.functions;
         let told = (|| {
+            for delivery in left.flatten().into_iter().flatten() {
+                vm.tell(delivery, At::Nowhere)?;
+            }
             if is_new {
                 vm.create(id, machine.root, At::Ended(ended))?;
             }

@@ -144,6 +144,16 @@ impl Seat {
         seat
     }
 
+    /// A call that no stream waits for failed: a tick, or one that tells of something that came. It counts as others do.
+    #[cold]
+    pub(crate) fn fault_aside(plugin: &Plugin, fault: &Fault) {
+        let seat = SEATS.with_borrow(|seats| seats.get(&plugin.id).and_then(Weak::upgrade));
+        // A plugin that is gone counts nothing any more, and a machine that was dead before failed once.
+        if let Some(seat) = seat.filter(|_| *fault != Fault::Dead) {
+            seat.fault(None, fault, seat.host.now());
+        }
+    }
+
     /// The machine, or what streams get in its place.
     #[inline]
     pub(crate) fn machine(&self, now: &dyn Fn() -> Moment) -> Result<Rc<Machine>, Absent> {

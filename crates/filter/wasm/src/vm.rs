@@ -17,6 +17,7 @@ use crate::analysis::Abi;
 use crate::contexts::{Contexts, Kind, Root};
 use crate::data::{At, Data, Limiter, Present, Received};
 use crate::program::{Plugin, Program};
+use crate::seat::Seat;
 use crate::ticker::Running;
 
 /// CPU time that starting and configuring have at least: they happen once.
@@ -385,7 +386,7 @@ impl Vm {
     /// A root context's timer went off.
     pub(crate) fn tick(&self, root: u32) {
         if let Some(tick) = &self.functions.on_tick {
-            let _ = self.enter(root, At::Nowhere, tick, root);
+            self.aside(root, || self.enter(root, At::Nowhere, tick, root));
         }
         self.with(|data| schedule_tick(data, root));
     }
@@ -396,7 +397,16 @@ impl Vm {
         if let Some(ready) = &self.functions.on_queue_ready
             && known == Some(true)
         {
-            let _ = self.enter(root, At::Nowhere, ready, (root, token));
+            self.aside(root, || self.enter(root, At::Nowhere, ready, (root, token)));
+        }
+    }
+
+    /// Calls the module for a root context, and for no stream that would count what fails.
+    pub(crate) fn aside(&self, root: u32, call: impl FnOnce() -> Result<(), Fault>) {
+        // Those of a machine that fails are gone with it.
+        let plugin = self.with(|data| data.contexts.root(root).map(|root| root.plugin.clone())).flatten();
+        if let (Err(fault), Some(plugin)) = (call(), plugin) {
+            Seat::fault_aside(&plugin, &fault);
         }
     }
 

@@ -7,7 +7,7 @@ use postrider_http::ResponseHead;
 
 use super::*;
 
-const HEAD: &str = r#"$"\03\00\00\00\05\00\00\00\02\00\00\00\07\00\00\00\03\00\00\00\0a\00\00\00\01\00\00\00:path\00/c\00:method\00GET\00:authority\00a\00""#;
+pub(super) const HEAD: &str = r#"$"\03\00\00\00\05\00\00\00\02\00\00\00\07\00\00\00\03\00\00\00\0a\00\00\00\01\00\00\00:path\00/c\00:method\00GET\00:authority\00a\00""#;
 
 fn shared(vm_id: &str, key: &str) -> Option<String> {
     let mut out = Vec::new();

@@ -167,6 +167,51 @@ fn a_failing_plugin_is_left_alone_and_answers_as_it_is_told_to() {
     assert_eq!([ask("/fine", 900), ask("/fine", 1100), ask("/fine", 1101)], [502, 0, 0]);
 }
 
+/// Traps at a tick, at an answer or at a message, as the request's path says.
+const WILD_ASIDE: &str = r#"
+    (func $path (result i32)
+        (drop (call $get (i32.const 0) $":path" (i32.const 16) (i32.const 20)))
+        (i32.load8_u (i32.add (call $place) (i32.const 1))))
+    (func (export "proxy_on_configure") (param i32 i32) (result i32)
+        (drop (call $register_queue $"wild" (i32.const 24)))
+        (i32.const 1))
+    (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+        (if (i32.eq (call $path) (i32.const 0x74)) (then (drop (call $tick_period (i32.const 20)))))
+        (if (i32.eq (call $path) (i32.const 0x63)) (then
+            (drop (call $http_call $"service" HEAD $"" $"" (i32.const 250) (i32.const 32)))))
+        (if (i32.eq (call $path) (i32.const 0x67)) (then
+            (drop (call $grpc_call $"\0a\06\0a\04grpc" $"p.S" $"M" $"" $"" (i32.const 0) (i32.const 32)))))
+        (if (i32.eq (call $path) (i32.const 0x71)) (then
+            (drop (call $enqueue (i32.load (i32.const 24)) $"x"))))
+        (i32.const 0))
+    (func (export "proxy_on_tick") (param i32) (unreachable))
+    (func (export "proxy_on_http_call_response") (param i32 i32 i32 i32 i32) (unreachable))
+    (func (export "proxy_on_grpc_receive") (param i32 i32 i32) (unreachable))
+    (func (export "proxy_on_queue_ready") (param i32 i32) (unreachable))"#;
+
+/// They opened no circuit and counted as no errors: the plugin was started again and again.
+#[test]
+fn what_fails_in_ticks_and_answers_counts_for_the_circuit() {
+    for path in ["/tick", "/call", "/grpc", "/queue"] {
+        let circuit = map([("faults", Value::Integer(2)), ("retry", text("1s"))]);
+        let functions = WILD_ASIDE.replace("HEAD", super::calls::HEAD);
+        let mut trial = manifest_of(&functions, &[("circuit", circuit), ("on_error", text("502"))]);
+        let mut ask = |path: &str| {
+            trial.stream = to(path);
+            let action = trial.head(true);
+            trial.end();
+            let timers: Vec<_> = trial.host.timers.borrow_mut().drain(..).collect();
+            timers.into_iter().for_each(|(_, wake)| wake());
+            trial.host.answer(Err(postrider_filter_api::CallFailure::Timeout));
+            trial.host.answer_grpc(Ok(b"there".to_vec()));
+            trial.host.run_posted();
+            matches!(action, Action::Respond(_))
+        };
+        assert_eq!([ask(path), ask("/fine"), ask(path), ask("/fine")], [false, false, false, true], "{path}");
+        assert_eq!(trial.counter("plugin.wild._unrouted_.", 1), 2, "{path}: each counts once");
+    }
+}
+
 #[test]
 fn a_module_that_used_up_its_time_is_left_alone_at_once() {
     let circuit = map([("retry", text("1s"))]);
