@@ -4,9 +4,11 @@
 //! are looked up by their low bits, in a table that is larger than the contexts are many.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{CallHandle, ConnectionHandle, LocalReply, Resumer, Stream};
+use postrider_model::cel::Expression;
 
 use crate::delivery::Delivery;
 use crate::edits::Edit;
@@ -60,6 +62,8 @@ pub(crate) struct Root {
     pub(crate) is_leaving: bool,
     /// What it declared of properties that its streams write.
     pub(crate) declared: Vec<(String, Rules)>,
+    /// What `expr_create` read, by number.
+    pub(crate) expressions: Vec<(u32, Rc<Expression>)>,
 }
 
 /// A call that is not over.

@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use postrider_filter_api::cel::{Facts, Path, write_value};
 use postrider_filter_api::{LifeSpan, ObjectKind, RouteTarget, StateRules, StreamInfo};
-use postrider_model::cel::Expression;
 use postrider_model::{Node, Value};
 
 use crate::data::{Data, Parts};
@@ -29,8 +28,6 @@ pub(crate) struct Paths {
     known: HashMap<Vec<u8>, Rc<Property>>,
     /// What `declare_property` said for a stream: it holds for nothing, and is said once, as in Envoy.
     pub(crate) declared_by_streams: Vec<(u32, String)>,
-    /// What `expr_create` read, by number.
-    pub(crate) expressions: Vec<(u32, Expression)>,
 }
 
 /// What is declared of what a module writes.

@@ -315,6 +315,7 @@ impl Vm {
             conversations: Vec::new(),
             is_leaving: false,
             declared: Vec::new(),
+            expressions: Vec::new(),
         };
         let added =
             self.with(|data| (data.contexts.roots().is_empty(), data.contexts.add(0, Kind::Root(Box::new(root)))));

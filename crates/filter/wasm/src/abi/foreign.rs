@@ -1,5 +1,7 @@
 //! Functions of the proxy that the ABI has no words for, called by name: Envoy's.
 
+use std::rc::Rc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_filter_api::ObjectKind;
@@ -20,7 +22,7 @@ use crate::status::{BAD_ARGUMENT, INTERNAL_FAILURE, NOT_FOUND, OK, SERIALIZATION
 /// Most bytes that `uncompress` makes.
 const MAX_UNCOMPRESSED: usize = 64 << 20;
 
-/// Most expressions that one machine keeps.
+/// Most expressions that one plugin keeps.
 const MAX_EXPRESSIONS: usize = 1000;
 
 pub(super) fn define(linker: &mut Linker<Data>) -> wasmtime::Result<()> {
@@ -263,30 +265,39 @@ fn create_expression(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
     let text = std::str::from_utf8(argument).map_err(|_| BAD_ARGUMENT)?;
     let allowed = Allowed { conversion: true, concatenation: true, functions: true };
     let expression = Expression::parse(text, allowed).map_err(|_| BAD_ARGUMENT)?;
-    let expressions = &mut data.paths.expressions;
+    let expressions = expressions(data).ok_or(INTERNAL_FAILURE)?;
     if expressions.len() >= MAX_EXPRESSIONS {
         return Err(INTERNAL_FAILURE);
     }
     let token = expressions.last().map_or(0, |(last, _)| last + 1);
-    expressions.push((token, expression));
+    expressions.push((token, Rc::new(expression)));
     data.scratch.extend_from_slice(&token.to_le_bytes());
     Ok(())
 }
 
+/// Those of the plugin that runs: they go with it, and no other one in its machine finds them, as in Envoy.
+fn expressions(data: &mut Data) -> Option<&mut Vec<(u32, Rc<Expression>)>> {
+    let root = data.contexts.root_id(data.current);
+    Some(&mut data.contexts.root(root)?.expressions)
+}
+
 fn evaluate_expression(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
     let token = token(argument)?;
-    let Data { paths, present, contexts, scratch, current, .. } = data;
-    let (_, expression) = paths.expressions.iter().find(|(known, _)| *known == token).ok_or(NOT_FOUND)?;
+    let known = expressions(data).and_then(|all| all.iter().find(|(known, _)| *known == token));
+    let expression = known.map(|(_, expression)| expression.clone()).ok_or(NOT_FOUND)?;
+    let Data { present, contexts, scratch, current, .. } = data;
     let written = present.parts(contexts, *current, |parts| {
         let facts: Facts<'_> = crate::properties::facts(&parts);
-        postrider_filter_api::cel::write_result(expression, &facts, scratch)
+        postrider_filter_api::cel::write_result(&expression, &facts, scratch)
     });
     if written == Some(true) { Ok(()) } else { Err(INTERNAL_FAILURE) }
 }
 
 fn delete_expression(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
     let token = token(argument)?;
-    data.paths.expressions.retain(|(known, _)| *known != token);
+    if let Some(all) = expressions(data) {
+        all.retain(|(known, _)| *known != token);
+    }
     Ok(())
 }
 

@@ -191,6 +191,31 @@ fn foreign_functions_are_found_by_name() {
     assert_eq!(["declare", "again", "once", "twice"].map(|name| trial.noted(name).unwrap()), ["0", "2", "2", "0"]);
 }
 
+/// They were the machine's: one plugin found those of another, and those of one that was gone stayed.
+#[test]
+fn expressions_are_their_plugins_and_go_with_it() {
+    let module = with_head(
+        r#"(i32.store (i32.const 40) (i32.const 0))
+        (call $note $"before" (call $foreign $"expr_evaluate" (i32.const 40) (i32.const 4) (i32.const 16) (i32.const 20)))
+        (loop $more
+            (i32.store (i32.const 44) (i32.add (i32.load (i32.const 44)) (i32.const 1)))
+            (br_if $more (i32.and
+                (i32.eqz (call $foreign $"expr_create" $"request.path" (i32.const 16) (i32.const 20)))
+                (i32.lt_u (i32.load (i32.const 44)) (i32.const 2000)))))
+        (call $note $"all" (i32.eq (i32.load (i32.const 44)) (i32.const 1001)))
+        (i32.store (i32.const 44) (i32.const 0))
+        (call $note $"after" (call $foreign $"expr_evaluate" (i32.const 40) (i32.const 4) (i32.const 16) (i32.const 20)))"#,
+    );
+    let _keeps_the_machine = Trial::with("expressions", &module, &[]);
+    for plugin in ["the first", "another one in the same machine"] {
+        let mut trial = Trial::with("expressions", &module, &[]);
+        trial.head(true);
+        let noted = ["before", "all", "after"].map(|name| trial.noted(name).unwrap());
+        assert_eq!(noted, ["1", "1", "0"], "{plugin}");
+        trial.end();
+    }
+}
+
 /// Each row was observed on Envoy 1.40.
 #[test]
 fn what_is_declared_to_last_is_found_by_later_requests_of_the_connection() {
