@@ -89,6 +89,17 @@ impl Limiter {
         self.takes(self.bytes.saturating_add(bytes)).then(|| Charge::new(&self.elsewhere, bytes))
     }
 
+    /// The same where so many of what is counted already make way.
+    pub(crate) fn exchange(&self, before: usize, bytes: usize) -> Option<Charge> {
+        let all = self.bytes.saturating_add(bytes).saturating_sub(before);
+        self.takes(all).then(|| Charge::new(&self.elsewhere, bytes))
+    }
+
+    /// Whether that is where it counts what lies elsewhere.
+    pub(crate) fn counts(&self, elsewhere: &Arc<AtomicUsize>) -> bool {
+        Arc::ptr_eq(&self.elsewhere, elsewhere)
+    }
+
     /// Whether the machine may have so many bytes beside those that lie elsewhere.
     fn takes(&self, bytes: usize) -> bool {
         bytes.saturating_add(self.elsewhere.load(Relaxed)) <= self.most

@@ -1,18 +1,23 @@
-//! What modules have their streams hold: fields and what they note lie in the stream, not in the machine, but they count for the
+//! What modules have their streams and connections hold: fields and what they note lie there, not in the machine, but they count for the
 //! memory that the machine may have.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use postrider_filter_api::StreamInfo;
 use postrider_model::Value;
 
-use crate::data::{Data, Parts};
+use crate::data::{Data, Limiter, Parts};
 use crate::edits::Edit;
 use crate::properties;
 
 /// Bytes that a module may write for a stream before it is looked at what they have come to.
 const UNSEEN: usize = 64 << 10;
+
+/// Most bytes that modules have one connection keep for its later requests, each of which gets a copy.
+const MAX_LASTING: usize = 256 << 10;
 
 /// What a module wrote for one stream or connection.
 #[derive(Default)]
@@ -34,6 +39,11 @@ impl Charge {
         all.fetch_add(bytes, Relaxed);
         Charge { all: all.clone(), bytes }
     }
+
+    /// How much of it counts for the machine of that limiter.
+    fn bytes_of(&self, limiter: &Limiter) -> usize {
+        if limiter.counts(&self.all) { self.bytes } else { 0 }
+    }
 }
 
 impl Drop for Charge {
@@ -47,6 +57,38 @@ impl Held {
     fn unseen(&self) -> usize {
         UNSEEN.max(self.counted.as_ref().map_or(0, |charge| charge.bytes / 4))
     }
+}
+
+/// What lasts with one connection, by name: each counts for the machine whose module wrote it last.
+#[derive(Default)]
+struct OfConnection(RefCell<Vec<(String, Charge)>>);
+
+impl OfConnection {
+    /// Whether so many bytes may take the place of what has that name.
+    fn replace(&self, name: &str, bytes: usize, limiter: &Limiter) -> bool {
+        /// What the connection keeps beside names and bytes.
+        const EACH: usize = 128;
+        let mut all = self.0.borrow_mut();
+        let others: usize = all.iter().filter(|(known, _)| known != name).map(|(_, charge)| charge.bytes).sum();
+        let wanted = bytes.saturating_add(name.len() * 2).saturating_add(EACH);
+        let known = all.iter_mut().find(|(known, _)| known == name);
+        let before = known.as_ref().map_or(0, |(_, charge)| charge.bytes_of(limiter));
+        if others.saturating_add(wanted) > MAX_LASTING {
+            return false;
+        }
+        let Some(charge) = limiter.exchange(before, wanted) else { return false };
+        match known {
+            Some((_, counted)) => *counted = charge,
+            None => all.push((name.to_owned(), charge)),
+        }
+        true
+    }
+}
+
+/// Whether a module may have the connection of a stream hold so many bytes by that name until it ends, which it then does.
+pub(crate) fn may_last(info: &StreamInfo, name: &str, bytes: usize, limiter: &Limiter) -> bool {
+    let noted = info.connection.as_ref();
+    noted.is_none_or(|noted| noted.lasting.left::<OfConnection>().replace(name, bytes, limiter))
 }
 
 impl Data {

@@ -10,6 +10,7 @@ use postrider_model::{Node, Value};
 
 use crate::data::{Data, Parts};
 use crate::edits::Edit;
+use crate::held::may_last;
 use crate::message;
 use crate::status::{BAD_ARGUMENT, INTERNAL_FAILURE, NOT_FOUND, SERIALIZATION_FAILURE};
 
@@ -324,7 +325,7 @@ pub(crate) fn declare(data: &mut Data, name: String, rules: Rules) -> Result<(),
 /// Writes a property of the stream, at hand or waiting.
 ///
 /// # Errors
-/// There is no stream, it is written once and was, or the stream holds too much.
+/// There is no stream, it is written once and was, or the stream or its connection holds too much.
 pub(crate) fn write(data: &mut Data, path: &[u8], value: &[u8]) -> Result<(), u32> {
     let name = String::from_utf8_lossy(path).into_owned();
     if !data.may_hold(name.len() + value.len()) {
@@ -337,14 +338,21 @@ pub(crate) fn write(data: &mut Data, path: &[u8], value: &[u8]) -> Result<(), u3
         was_fixed || rules.read_only && find_written(info, &name, &mut Vec::new())
     };
     let target = data.target();
-    let at_hand = data.present.info(target, |info| {
+    let Data { present, contexts, limiter, .. } = data;
+    let check = |info: &StreamInfo| {
         if is_fixed(info) {
             return Err(BAD_ARGUMENT);
         }
+        let lasts = rules.lasts || lasting(info, &name, |_, _| ()).is_some();
+        let fits = !lasts || may_last(info, &format!("{PREFIX}{name}"), value.len(), limiter);
+        if fits { Ok(()) } else { Err(INTERNAL_FAILURE) }
+    };
+    let at_hand = present.info(target, |info| {
+        check(info)?;
         put(info, &name, value, rules);
         Ok(())
     });
-    let waiting = data.contexts.stream(target);
+    let waiting = contexts.stream(target);
     match (at_hand, waiting) {
         (Some(written), waiting) => {
             if let Some(stream) = waiting {
@@ -355,8 +363,10 @@ pub(crate) fn write(data: &mut Data, path: &[u8], value: &[u8]) -> Result<(), u3
         }
         (None, Some(stream)) => match &stream.kept {
             None => Err(NOT_FOUND),
-            Some(kept) if is_fixed(&kept.info) => Err(BAD_ARGUMENT),
-            Some(_) => stream.later(Edit::Property(name, value.to_owned(), rules)),
+            Some(kept) => {
+                check(&kept.info)?;
+                stream.later(Edit::Property(name, value.to_owned(), rules))
+            }
         },
         (None, None) => Err(NOT_FOUND),
     }

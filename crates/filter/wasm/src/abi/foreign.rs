@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use postrider_filter_api::ObjectKind;
 use postrider_filter_api::cel::Facts;
+use postrider_filter_api::{ObjectKind, StreamInfo};
 use postrider_model::cel::{Allowed, Expression};
 use prost::Message;
 use wasmtime::Linker;
@@ -16,6 +16,7 @@ use super::stream::forget_route;
 use super::{Answer, Guest, bytes, give, put_number, split};
 use crate::data::Data;
 use crate::edits::Edit;
+use crate::held::may_last;
 use crate::properties::{Rules, declare, put_state};
 use crate::status::{BAD_ARGUMENT, INTERNAL_FAILURE, NOT_FOUND, OK, SERIALIZATION_FAILURE};
 
@@ -235,14 +236,23 @@ fn set_filter_state(data: &mut Data, argument: &[u8]) -> Result<(), u32> {
     if let Some(is_made) = of_connection {
         return if is_made { Ok(()) } else { Err(BAD_ARGUMENT) };
     }
-    match data.present.stream(target, |stream| put_state(stream.info, &path, &value, rules)) {
-        Some(true) => Ok(()),
-        Some(false) => Err(BAD_ARGUMENT),
-        None => match data.contexts.stream(target).filter(|stream| stream.kept.is_some()) {
-            Some(stream) => stream.later(Edit::State(path, value, rules)),
-            None => Err(NOT_FOUND),
-        },
+    let Data { present, contexts, limiter, .. } = data;
+    let check = |info: &StreamInfo| match kind.make(value.as_bytes()) {
+        None => Err(BAD_ARGUMENT),
+        Some(_) if rules.lasts && !may_last(info, &path, value.len(), limiter) => Err(INTERNAL_FAILURE),
+        Some(_) => Ok(()),
+    };
+    let at_hand = present.stream(target, |stream| {
+        check(stream.info)?;
+        put_state(stream.info, &path, &value, rules);
+        Ok(())
+    });
+    if let Some(put) = at_hand {
+        return put;
     }
+    let stream = contexts.stream(target).ok_or(NOT_FOUND)?;
+    check(&stream.kept.as_ref().ok_or(NOT_FOUND)?.info)?;
+    stream.later(Edit::State(path, value, rules))
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -329,3 +329,48 @@ fn what_a_stream_holds_counts_for_the_memory() {
         }
     }
 }
+
+/// They were held beside the module's memory, for as long as the connection went on.
+#[test]
+fn what_a_connection_holds_counts_for_the_memory_until_it_ends() {
+    use postrider_filter_api::Noted;
+    // A request writes one property of 16 KiB, under a name from its path, and an object of as much where that begins with `o`.
+    let object = format!("\\0a\\0cenvoy.string\\18\\02\\12\\80\\80\\01{}", "a".repeat(16 << 10));
+    let name = |name: char| {
+        format!(r#"(drop (call $foreign $"declare_property" $"\0a\02/{name}\28\02" (i32.const 0) (i32.const 0)))"#)
+    };
+    let declared: String = ('a'..='z').map(name).collect();
+    let module = module(&format!(
+        r#"(func (export "proxy_on_configure") (param i32 i32) (result i32) {declared} (i32.const 1))
+        (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+            (memory.fill (i32.const 65536) (i32.const 97) (i32.const 16384))
+            (drop (call $get (i32.const 0) $":path" (i32.const 16) (i32.const 20)))
+            (if (i32.eq (i32.load8_u (i32.add (call $place) (i32.const 1))) (i32.const 0x6f))
+                (then (call $note $"put" (call $foreign $"set_envoy_filter_state" $"{object}" (i32.const 0) (i32.const 0))))
+                (else (call $note $"put"
+                    (call $set_property (call $place) (i32.const 2) (i32.const 65536) (i32.const 16384)))))
+            (i32.const 0))"#
+    ));
+    let rules = map([("memory_bytes", Value::Integer(1 << 20))]);
+    let manifest = map([("name", text("p")), ("runtime", text("wasm")), ("code", code(&module)), ("budget", rules)]);
+    let mut trial = Trial::of(build(postrider_filter_plugin::KIND, &manifest).unwrap(), None);
+    let mut ask = |connection: &Rc<Noted>, name: char| {
+        trial.stream = to(&format!("/{name}"));
+        connection.begin(&mut trial.stream.info);
+        trial.head(true);
+        let put = trial.noted("put").unwrap();
+        trial.end();
+        put == "0"
+    };
+    let first: Rc<Noted> = Rc::default();
+    assert!((0..100).all(|_| ask(&first, 'a') && ask(&first, 'o')), "what takes the place of another is not more");
+    let fit = |ask: &mut dyn FnMut(char) -> bool| ('b'..='n').chain('p'..='z').filter(|name| ask(*name)).count();
+    let one = fit(&mut |name| ask(&first, name));
+    assert!((11..=13).contains(&one), "256 KiB of one connection: {one} beside two");
+    let others: Vec<Rc<Noted>> = (0..8).map(|_| Rc::default()).collect();
+    let all: usize = others.iter().map(|other| fit(&mut |name| ask(other, name))).sum();
+    // A machine of 256 KiB and a bit may have 768 KiB more, of which the first connection has a third.
+    assert!((20..=34).contains(&all), "1 MiB of all: {all}");
+    drop((first, others));
+    assert!(ask(&Rc::default(), 'a'), "they are over");
+}
