@@ -184,6 +184,38 @@ fn an_entry_tells_what_a_line_could() {
 }
 
 #[test]
+fn names_before_the_fields_of_a_head_are_told_where_they_are_listed() {
+    let (origin, service) = (hello(), GrpcOrigin::silent());
+    let more = json!({
+        "additional_request_headers_to_log": [":Path", ":method", ":authority", ":scheme"],
+        "additional_response_headers_to_log": [":status", "x-kind"],
+    });
+    let proxy = Proxy::start(&site(&http_logger(soon(), more), origin.address, service.address));
+    assert_eq!(proxy.get("/a").status, 200);
+    let entry = await_entries(&service, 1).remove(0);
+    let told = entry.request.as_ref().unwrap().request_headers.clone();
+    let told: Vec<(&str, &str)> = told.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let authority = entry.request.as_ref().unwrap().authority.as_str();
+    let want = [(":authority", authority), (":method", "GET"), (":path", "/a"), (":scheme", "http")];
+    assert_eq!(told, want);
+    assert_eq!(entry.response.as_ref().unwrap().response_headers[":status"], "200");
+}
+
+/// Services that count entries would count a request twice.
+#[test]
+#[allow(deprecated, reason = "services read it")]
+fn an_entry_before_the_end_says_that_another_one_follows() {
+    let (origin, service) = (hello(), GrpcOrigin::silent());
+    let config = site(&http_logger(soon(), json!({})), origin.address, service.address)
+        .overlay_filter("http", json!({"access_log_options": {"flush_access_log_on_new_request": true}}));
+    let proxy = Proxy::start(&config);
+    assert_eq!(proxy.get("/").status, 200);
+    let entries = await_entries(&service, 2);
+    let told = entries.iter().map(common).map(|common| (common.intermediate_log_entry, common.duration.is_some()));
+    assert_eq!(told.collect::<Vec<_>>(), [(true, false), (false, true)]);
+}
+
+#[test]
 fn an_entry_of_a_try_tells_the_upstreams_side() {
     let (origin, service) = (hello(), GrpcOrigin::silent());
     let fields = json!({
@@ -479,6 +511,48 @@ fn an_entry_tells_who_was_there_by_tls() {
     let uri = |name: &str| vec![San::Uri(format!("spiffe://{name}"))];
     assert_eq!(told[0], (uri("client.test"), "CN=client.test", "CN=root"));
     assert_eq!(told[1], (uri("server.test"), "CN=server.test", ""));
+}
+
+#[test]
+fn an_entry_tells_whom_tls_that_is_passed_on_asks_for() {
+    let (origin, service) = (Origin::tcp_echo(""), GrpcOrigin::silent());
+    let takes = json!({"enable_ja3_fingerprinting": true});
+    let inspector =
+        extension("envoy.filters.listener.tls_inspector", "filters.listener.tls_inspector.v3.TlsInspector", takes);
+    let logger = logger("TcpGrpcAccessLogConfig", soon(), json!({}));
+    let config = Config::new()
+        .tcp("tcp", json!({"cluster": "origin", "access_log": [logger]}))
+        .cluster("origin", &[origin.address])
+        .cluster_with("logs", &[service.address], http2())
+        .overlay_listener("tcp", json!({"listener_filters": [inspector]}));
+    let proxy = Proxy::start(&config);
+    // It ends when it is sent its own greeting.
+    drop(Client::trusting(&Authority::new("root")).get(proxy.address("tcp"), "asked.test"));
+    service.wait_messages(1);
+    let message = decoded(&service).remove(0);
+    let Some(LogEntries::TcpLogs(logs)) = message.log_entries else { panic!("{message:?}") };
+    let tls = logs.log_entry[0].common_properties.as_ref().unwrap().tls_properties.as_ref().unwrap();
+    assert_eq!((&*tls.tls_sni_hostname, tls.ja3_fingerprint.len()), ("asked.test", 32));
+    assert!(tls.peer_certificate_properties.is_none() && tls.local_certificate_properties.is_none());
+}
+
+#[test]
+fn an_entry_tells_why_a_handshake_failed() {
+    let (origin, service) = (hello(), GrpcOrigin::silent());
+    let logger = logger("TcpGrpcAccessLogConfig", soon(), json!({}));
+    let config = site(&http_logger(never(), json!({})), origin.address, service.address)
+        .overlay_listener("http", json!({"access_log": [logger]}));
+    let authority = Authority::new("root");
+    let proxy = Proxy::start(&secured(config, &authority.issue(&["a.test"]), json!({})));
+    let mut plain = proxy.client();
+    plain.send(get("/"));
+    plain.closed();
+    drop(plain);
+    service.wait_messages(1);
+    let message = decoded(&service).remove(0);
+    let Some(LogEntries::TcpLogs(logs)) = message.log_entries else { panic!("{message:?}") };
+    let why = &logs.log_entry[0].common_properties.as_ref().unwrap().downstream_transport_failure_reason;
+    assert!(why.starts_with("TLS_error:"), "{why}");
 }
 
 #[test]

@@ -222,6 +222,11 @@ impl Logged {
     pub fn is_try(self) -> bool {
         matches!(self, Logged::TryReady | Logged::TryPeriodic | Logged::TryEnd)
     }
+
+    /// No further record comes of it.
+    pub fn is_over(self) -> bool {
+        matches!(self, Logged::End | Logged::OfListener(_) | Logged::TryEnd)
+    }
 }
 
 /// What plugins flagged, in their order.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use postrider_filter_api::{Flags, Moment, StreamInfo, TlsSession};
+use postrider_filter_api::{Flags, Hello, Moment, StreamInfo, TlsSession};
 use postrider_grpc::core::address::Address as Place;
 use postrider_grpc::core::socket_address::PortSpecifier;
 use postrider_grpc::core::{Address, Locality, Metadata, Node as Who, Pipe, RequestMethod, SocketAddress, node};
@@ -95,7 +95,13 @@ fn request(wanted: &LogEntries, context: &Context<'_>) -> HttpRequestProperties 
         original_path: field("x-envoy-original-path"),
         request_headers_bytes: info.request_head_bytes,
         request_body_bytes: info.bytes_received,
-        request_headers: picked(&wanted.request_headers, &head.fields),
+        request_headers: picked(&wanted.request_headers, &head.fields, |name| match name {
+            ":method" => head.method_bytes(),
+            ":path" => head.path(),
+            ":authority" => head.authority(),
+            ":scheme" if context.http => scheme.as_bytes(),
+            _ => b"",
+        }),
         upstream_header_bytes_sent: head_bytes(Side::Upstream, Way::Sent, context),
         downstream_header_bytes_received: head_bytes(Side::Downstream, Way::Received, context),
         ..HttpRequestProperties::default()
@@ -104,12 +110,16 @@ fn request(wanted: &LogEntries, context: &Context<'_>) -> HttpRequestProperties 
 
 fn response(wanted: &LogEntries, context: &Context<'_>) -> HttpResponseProperties {
     let info = context.info;
+    let status = info.status.to_string();
     HttpResponseProperties {
         response_code: (info.status != 0).then_some(u32::from(info.status)),
         response_headers_bytes: info.response_head_bytes,
         response_body_bytes: info.bytes_sent,
-        response_headers: picked(&wanted.response_headers, &context.response.fields),
-        response_trailers: picked(&wanted.response_trailers, context.trailers),
+        response_headers: picked(&wanted.response_headers, &context.response.fields, |name| match name {
+            ":status" if info.status != 0 => status.as_bytes(),
+            _ => b"",
+        }),
+        response_trailers: picked(&wanted.response_trailers, context.trailers, |_| b""),
         response_code_details: info.details.to_string(),
         upstream_header_bytes_received: head_bytes(Side::Upstream, Way::Received, context),
         downstream_header_bytes_sent: head_bytes(Side::Downstream, Way::Sent, context),
@@ -120,9 +130,18 @@ fn head_bytes(side: Side, way: Way, context: &Context<'_>) -> u64 {
     context.wire_bytes(WireBytes { side, way, part: WirePart::Head }).unwrap_or_default()
 }
 
-/// Those of the fields that are there, several values of one with commas between them.
-fn picked(names: &[String], fields: &Fields) -> std::collections::BTreeMap<String, String> {
+/// Those of the fields that are there, several values of one with commas between them. What begins with a colon stands before the
+/// fields, and is empty where it is not there.
+fn picked<'a>(
+    names: &[String],
+    fields: &Fields,
+    before: impl Fn(&str) -> &'a [u8],
+) -> std::collections::BTreeMap<String, String> {
     let value = |name: &String| {
+        if name.starts_with(':') {
+            let value = before(name);
+            return (!value.is_empty()).then(|| (name.clone(), text(value)));
+        }
         let values: Vec<String> = fields.get_all_name(name.as_bytes()).map(text).collect();
         (!values.is_empty()).then(|| (name.clone(), values.join(",")))
     };
@@ -147,13 +166,16 @@ fn common(wanted: &LogEntries, context: &Context<'_>) -> AccessLogCommon {
         EntryMoment::UpstreamPeriodic => AccessLogType::UpstreamPeriodic,
         EntryMoment::UpstreamEnd => AccessLogType::UpstreamEnd,
     };
+    let is_over = info.logged.is_over();
+    let ended = info.ended.filter(|_| is_over);
     let wire = |side, way| context.wire_bytes(WireBytes { side, way, part: WirePart::All }).unwrap_or_default();
     let id = context.stream_id();
+    #[allow(deprecated, reason = "services that know no types of entries count by it")]
     AccessLogCommon {
         downstream_remote_address: info.downstream_remote.map(address),
         downstream_local_address: info.downstream_local.map(address),
         downstream_direct_remote_address: info.downstream_direct_remote.map(address),
-        tls_properties: info.tls.as_deref().map(tls),
+        tls_properties: info.tls.as_deref().map(tls).or_else(|| info.hello.as_deref().and_then(passed_on)),
         start_time: Some(info.start.into()),
         time_to_last_rx_byte: since(info.request_received),
         time_to_first_upstream_tx_byte: since(info.request_send_began),
@@ -161,8 +183,8 @@ fn common(wanted: &LogEntries, context: &Context<'_>) -> AccessLogCommon {
         time_to_first_upstream_rx_byte: since(info.response_began),
         time_to_last_upstream_rx_byte: since(info.response_received),
         time_to_first_downstream_tx_byte: since(info.response_send_began),
-        time_to_last_downstream_tx_byte: since(info.ended.filter(|_| info.status != 0 && !info.logged.is_try())),
-        duration: since(info.ended),
+        time_to_last_downstream_tx_byte: since(ended.filter(|_| info.status != 0 && !info.logged.is_try())),
+        duration: since(ended),
         upstream_remote_address: upstream(info),
         upstream_local_address: info.upstream_local.map(address),
         upstream_cluster: info.upstream_cluster.as_deref().unwrap_or_default().to_owned(),
@@ -177,6 +199,8 @@ fn common(wanted: &LogEntries, context: &Context<'_>) -> AccessLogCommon {
         connection_termination_details: info.termination_details.to_string(),
         stream_id: id.map(|id| text(&id)).unwrap_or_default(),
         access_log_type: kind as i32,
+        intermediate_log_entry: !is_over,
+        downstream_transport_failure_reason: info.downstream_failure.as_deref().unwrap_or_default().to_owned(),
         custom_tags: wanted.tags.iter().filter_map(|tag| Some((tag.name.clone(), value_of(tag, context)?))).collect(),
         downstream_wire_bytes_received: wire(Side::Downstream, Way::Received),
         downstream_wire_bytes_sent: wire(Side::Downstream, Way::Sent),
@@ -232,6 +256,16 @@ fn tls(session: &TlsSession) -> TlsProperties {
         tls_session_id: String::new(),
         ja3_fingerprint: session.ja3.clone().unwrap_or_default(),
     }
+}
+
+/// What was seen of TLS that nobody agreed on here; `None` where that is nothing.
+fn passed_on(hello: &Hello) -> Option<TlsProperties> {
+    let seen = TlsProperties {
+        tls_sni_hostname: hello.server_name.clone().unwrap_or_default(),
+        ja3_fingerprint: hello.ja3.clone().unwrap_or_default(),
+        ..TlsProperties::default()
+    };
+    (seen != TlsProperties::default()).then_some(seen)
 }
 
 fn certificate(of: impl Fn(CertificatePart) -> Vec<String>) -> CertificateProperties {

@@ -38,6 +38,16 @@ pub(super) fn names(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Vec<
     all.iter().filter_map(|name| removable(cx, at, field, name, false)).collect()
 }
 
+/// The same for names that are only looked up, also `before` the fields.
+pub(super) fn shown_names(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str, before: &[&str]) -> Vec<String> {
+    let all = at.strings(field);
+    let shown = all.iter().filter_map(|name| match name.value.to_ascii_lowercase() {
+        lower if before.contains(&&*lower) => Some(lower),
+        _ => removable(cx, at, field, name, false),
+    });
+    shown.collect()
+}
+
 /// A field that holds one header name, lower case and checked.
 pub(super) fn name(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> Option<String> {
     let lower = at.str(field).to_ascii_lowercase();

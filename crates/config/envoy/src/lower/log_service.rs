@@ -15,15 +15,19 @@ pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// How many bytes of entries are sent at once unless something else is written.
 pub(super) const BUFFER_BYTES: u32 = 16 * 1024;
 
+/// What stands before the fields of a head, and may be told with them.
+const BEFORE_REQUEST: [&str; 4] = [":method", ":path", ":authority", ":scheme"];
+const BEFORE_RESPONSE: [&str; 1] = [":status"];
+
 /// What an `HttpGrpcAccessLogConfig` or a `TcpGrpcAccessLogConfig` says.
 pub(super) fn entries(cx: &mut Lowering<'_>, config: &Reader<'_>, kind: EntryKind) -> Option<LogEntries> {
     let [request_headers, response_headers, response_trailers] = match kind {
         EntryKind::Http => [
-            "additional_request_headers_to_log",
-            "additional_response_headers_to_log",
-            "additional_response_trailers_to_log",
+            ("additional_request_headers_to_log", &BEFORE_REQUEST[..]),
+            ("additional_response_headers_to_log", &BEFORE_RESPONSE),
+            ("additional_response_trailers_to_log", &[]),
         ]
-        .map(|field| headers::names(cx, config, field)),
+        .map(|(field, before)| headers::shown_names(cx, config, field, before)),
         EntryKind::Tcp => [const { Vec::new() }; 3],
     };
     // What is required was asked for when the file was read.
