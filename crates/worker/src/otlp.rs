@@ -39,8 +39,9 @@ pub(crate) struct Rules {
     /// So many entries or bytes of them are sent at once.
     pub(crate) enough: usize,
     pub(crate) enough_bytes: usize,
-    /// With so many no further one is taken.
+    /// With so many entries or bytes of them no further one is taken.
     pub(crate) most: usize,
+    pub(crate) most_bytes: usize,
     /// How long an entry waits for others at most.
     pub(crate) interval: Duration,
 }
@@ -64,6 +65,7 @@ impl Rules {
             enough: tracer.flush_spans,
             enough_bytes: usize::MAX,
             most: tracer.max_spans,
+            most_bytes: usize::MAX,
             interval: tracer.flush_interval,
         }
     }
@@ -125,9 +127,6 @@ impl Exporter {
             self.drop_entries(1);
             return;
         }
-        if let Signal::Logs(_) = self.rules.signal {
-            self.stats.inc(log_stat::LOGS_WRITTEN);
-        }
         {
             let mut gathered = self.gathered.borrow_mut();
             append(entry, &mut gathered.bytes);
@@ -138,7 +137,7 @@ impl Exporter {
 
     fn is_full(&self) -> bool {
         let gathered = self.gathered.borrow();
-        gathered.count >= self.rules.most || gathered.count > 0 && gathered.bytes.len() >= self.rules.enough_bytes
+        gathered.count >= self.rules.most || gathered.count > 0 && gathered.bytes.len() >= self.rules.most_bytes
     }
 
     fn flush_if_enough(self: &Rc<Self>) {
@@ -167,10 +166,11 @@ impl Exporter {
                 Signal::Logs(_) => EXPORT_LOGS,
             };
             match export(&worker, &exporter.rules.to, method, message).await {
-                Ok(()) if exporter.rules.signal == Signal::Spans => {
-                    exporter.stats.add(span_stat::SPANS_SENT, count as u64);
+                Ok(rejected) => {
+                    let rejected = count.min(usize::try_from(rejected).unwrap_or(usize::MAX));
+                    exporter.count_taken(count - rejected);
+                    exporter.drop_entries(rejected);
                 }
-                Ok(()) => {}
                 Err(why) => {
                     debug!(Upstream, "{count} entries for OpenTelemetry were lost: {why}");
                     exporter.drop_entries(count);
@@ -180,6 +180,14 @@ impl Exporter {
             exporter.flush_if_enough();
             exporter.heard.notify_waiters();
         });
+    }
+
+    fn count_taken(&self, count: usize) {
+        let counter = match self.rules.signal {
+            Signal::Spans => span_stat::SPANS_SENT,
+            Signal::Logs(_) => log_stat::LOGS_WRITTEN,
+        };
+        self.stats.add(counter, count as u64);
     }
 
     fn drop_entries(&self, count: usize) {

@@ -12,6 +12,10 @@ use crate::sinks::nanos;
 use crate::trace::value_of;
 use crate::worker::Worker;
 
+/// So many bytes of records gather while calls are under way: a collector that is slow, or far away, is not to cost any. One
+/// message, which collectors take up to 4 MiB.
+const MAX_GATHERED_BYTES: usize = 1 << 20;
+
 /// A logger, and what its worker has for the collector.
 pub(super) struct RecordLog {
     model: OtlpLog,
@@ -28,6 +32,7 @@ impl RecordLog {
             enough: usize::MAX,
             enough_bytes: model.buffer_bytes,
             most: usize::MAX,
+            most_bytes: MAX_GATHERED_BYTES.max(model.buffer_bytes),
             interval: model.flush_interval,
         };
         RecordLog { model: model.clone(), exporter: worker.exporters.of(rules, worker) }

@@ -52,13 +52,13 @@ pub(crate) async fn carry(worker: Rc<Worker>, mut carrier: Carrier) {
     }
 }
 
-/// One call of a collector, over gRPC of this method.
+/// One call of a collector, over gRPC of this method: how much of the message it did not take.
 pub(crate) async fn export(
     worker: &Rc<Worker>,
     target: &OtlpTarget,
     method: &str,
     message: Vec<u8>,
-) -> Result<(), String> {
+) -> Result<u64, String> {
     let name = match target {
         OtlpTarget::Grpc { service, .. } => &service.cluster,
         OtlpTarget::Http { cluster, .. } => cluster,
@@ -79,7 +79,7 @@ pub(crate) async fn export(
                 retries,
                 // Who asked may be gone, here and below.
                 done: Box::new(move |answer| {
-                    drop(done.send(answer.map(|answer| tell_rejected(&answer)).map_err(|status| status.message)))
+                    drop(done.send(answer.map(|answer| rejected(&answer)).map_err(|status| status.message)))
                 }),
             };
             call::grpc::start(worker.clone(), cluster, call)
@@ -94,7 +94,7 @@ pub(crate) async fn export(
                 retries: None,
                 done: Box::new(move |answer| {
                     let outcome = match answer {
-                        Ok(answer) if answer.head.status() == 200 => Ok(()),
+                        Ok(answer) if answer.head.status() == 200 => Ok(0),
                         Ok(answer) => Err(format!("status {}", answer.head.status())),
                         Err(failure) => Err(format!("{failure:?}")),
                     };
@@ -113,13 +113,14 @@ fn timeout_of(written: Duration) -> Option<Duration> {
     (!written.is_zero()).then_some(written)
 }
 
-/// A collector may take a part. What it did not take it has seen, so that it is not lost on the way.
-fn tell_rejected(answer: &[u8]) {
-    let Ok(ExportResponse { partial_success: Some(partial) }) = ExportResponse::decode(answer) else { return };
+/// A collector may take a part.
+fn rejected(answer: &[u8]) -> u64 {
+    let Ok(ExportResponse { partial_success: Some(partial) }) = ExportResponse::decode(answer) else { return 0 };
     debug!(
         Upstream,
         "a collector rejected {} of what it was told: {}", partial.rejected_data_points, partial.error_message
     );
+    u64::try_from(partial.rejected_data_points).unwrap_or(0)
 }
 
 fn http_head(authority: &str, path: &str, headers: &[(String, String)], length: usize) -> RequestHead {
