@@ -97,6 +97,12 @@ impl Sink for Otlp {
     }
 
     fn take(&mut self, sample: &Sample<'_>) {
+        // That nothing is new need not be told, as in Envoy.
+        match &sample.value {
+            Value::Counter { new: 0, .. } if self.model.counters_as_deltas => return,
+            Value::Histogram { new, .. } if self.model.histograms_as_deltas && new.count() == 0 => return,
+            _ => {}
+        }
         let name = if self.model.names_without_tags { &sample.tagged.name } else { sample.name };
         let name = match &self.model.prefix {
             Some(prefix) => format!("{prefix}.{name}"),
@@ -111,7 +117,8 @@ impl Sink for Otlp {
                 Data::Sum(Sum { data_points, aggregation_temporality, is_monotonic: true })
             }
             Value::Gauge(value) => {
-                Data::Gauge(Gauge { data_points: vec![self.number(attributes, self.times.last, *value)] })
+                // It is what it is: no time before counts.
+                Data::Gauge(Gauge { data_points: vec![self.number(attributes, 0, *value)] })
             }
             Value::Histogram { new, total, bounds } => {
                 let (recorded, start, aggregation_temporality) =
@@ -221,7 +228,7 @@ mod tests {
         };
         let want = [
             Data::Sum(counter),
-            Data::Gauge(Gauge { data_points: vec![point(10, 20, 7)] }),
+            Data::Gauge(Gauge { data_points: vec![point(0, 20, 7)] }),
             Data::Histogram(Histogram { data_points: vec![histogram], aggregation_temporality: CUMULATIVE }),
         ];
         assert_eq!(metrics(&told[1]), want.map(|data| Metric { name: "c.rq".into(), data: Some(data) }));
@@ -248,6 +255,25 @@ mod tests {
         assert_eq!((counter.start_time_unix_nano, &counter.value), (10, &Some(Number::Int(3))));
         assert_eq!((histogram.start_time_unix_nano, histogram.count, histogram.sum), (10, 1, Some(20.0)));
         assert!(counter.attributes.is_empty() && histogram.attributes.is_empty());
+    }
+
+    #[test]
+    fn deltas_of_nothing_are_not_told() {
+        let none = Distribution::default();
+        let total: Distribution = [1].into_iter().collect();
+        let tagged = Tagged { name: "c.rq".into(), tags: Vec::new() };
+        for (deltas, want) in [(true, 1), (false, 3)] {
+            let model = OtlpSink { counters_as_deltas: deltas, histograms_as_deltas: deltas, ..model() };
+            let (mut sink, mut mailbox) = start(model);
+            let histogram = Value::Histogram { new: &none, total: &total, bounds: &[1.0] };
+            for value in [Value::Counter { new: 0, total: 9 }, Value::Gauge(0), histogram] {
+                sink.take(&Sample { name: "c.rq", tagged: &tagged, value });
+            }
+            sink.finish();
+            let Ok(Message::Carry(mut carrier)) = mailbox.try_recv() else { panic!("nothing to carry") };
+            let message = carrier.inbox.try_recv().unwrap().remove(0);
+            assert_eq!(metrics(&ExportRequest::decode(message.as_slice()).unwrap()).len(), want, "{deltas}");
+        }
     }
 
     #[test]
