@@ -205,6 +205,35 @@ fn a_stream_is_as_long_as_its_frames() {
     }
 }
 
+/// It was 0 over HTTP/2.
+#[test]
+fn the_head_of_an_answer_over_http2_has_its_size() {
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let directory = TempDir::new();
+    let path = directory.path().join("log");
+    let text = "%RESPONSE_HEADERS_BYTES% %DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT%\n";
+    let logger = file_access_log(&path, json!({"log_format": {"text_format_source": {"inline_string": text}}}));
+    let routes = json!([
+        {"match": {"prefix": "/own"}, "direct_response": {"status": 200}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let config = Config::routes(routes)
+        .cluster("origin", &[origin.address])
+        .overlay_filter("http", json!({"access_log": [logger]}));
+    let arguments = ["--file-flush-interval-msec", "20"];
+    let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&arguments));
+    let mut client = H2Client::connect(proxy.address("http"));
+    for target in ["/", "/own"] {
+        assert_eq!(client.get(target).status, 200);
+    }
+    let read = || std::fs::read_to_string(&path).unwrap_or_default();
+    wait_until("lines", || read().lines().count() >= 2);
+    for line in read().lines() {
+        let (head, plain) = line.split_once(' ').unwrap();
+        assert!(head == plain && head != "0", "{line}");
+    }
+}
+
 #[test]
 fn a_tcp_proxy_has_bytes_and_no_heads() {
     let (origin, log) = (Origin::tcp_echo("welcome"), Log::new());

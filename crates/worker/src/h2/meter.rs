@@ -190,7 +190,7 @@ fn size_of_request(parts: &request::Parts) -> u64 {
 }
 
 /// With three digits of a status.
-fn size_of_answer(headers: &HeaderMap) -> u64 {
+pub(super) fn size_of_answer(headers: &HeaderMap) -> u64 {
     ":status".len() as u64 + 3 + size_of(headers)
 }
 

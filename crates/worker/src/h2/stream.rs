@@ -13,7 +13,7 @@ use postrider_filter_api::Meter;
 use postrider_http::{BodyFraming, FieldLine, Fields, HeaderId, Method, Reject, RequestHead, ResponseHead};
 
 use super::fields;
-use super::meter::{ConnectionMeter, StreamMeter};
+use super::meter::{ConnectionMeter, StreamMeter, size_of_answer};
 use super::text::{self, Question, Reading};
 
 /// The most that one write hands to the `h2` crate, and the least room in which a chunk is worth its frame.
@@ -183,7 +183,7 @@ impl Stream {
         self.finished = ended;
     }
 
-    /// Sends the answer's head. A body of `framing` follows, unless `ended`.
+    /// Sends the answer's head, and says how large its names and values are. A body of `framing` follows, unless `ended`.
     ///
     /// # Errors
     /// The client has gone.
@@ -194,15 +194,16 @@ impl Stream {
         keep_length: bool,
         server: Option<&FieldLine>,
         ended: bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         let Peer::Client(respond) = &mut self.peer else { return Err(io::ErrorKind::Unsupported.into()) };
         let response = fields::response(head, framing, keep_length, server);
+        let bytes = size_of_answer(response.headers());
         if let Some(meter) = &mut self.meter {
             meter.sends_answer(&response);
         }
         self.send = Some(respond.send_response(response, ended).map_err(broken)?);
         self.promise(framing, ended);
-        Ok(())
+        Ok(bytes)
     }
 
     /// Tells a client that waits for it to send its body (RFC 9110 section 15.2.1).

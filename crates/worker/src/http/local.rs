@@ -290,7 +290,8 @@ impl Exchange {
             // The frame says that nothing follows.
             let framing = if self.reply_body.is_empty() { BodyFraming::None } else { framing };
             // Who cannot be told has gone, which the next write finds out, too.
-            let _ = stream.send_head(&self.response, framing, false, options.server, ended);
+            let sent = stream.send_head(&self.response, framing, false, options.server, ended);
+            self.info.response_head_bytes = sent.unwrap_or_default();
         } else {
             let start = out.len();
             write_response(&self.response, &options, out);

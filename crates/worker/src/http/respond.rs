@@ -219,7 +219,8 @@ impl Exchange {
         let (keep_length, ended) = (self.keeps_length(framing), self.download.is_done());
         if let Io::Http2(stream) = &mut connection.io {
             // Who cannot be told has gone, which the next write finds out, too.
-            let _ = stream.send_head(&self.response, framing, keep_length, self.server_header(http), ended);
+            let sent = stream.send_head(&self.response, framing, keep_length, self.server_header(http), ended);
+            self.info.response_head_bytes = sent.unwrap_or_default();
         }
     }
 
