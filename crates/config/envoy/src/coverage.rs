@@ -115,6 +115,9 @@ impl Coverage {
                 continue;
             }
             let mark = self.marks.borrow().get(&address(field)).cloned();
+            if mark.is_none() && self.lost_to_another(message, field) {
+                continue;
+            }
             let path = join(path, field.descriptor.name());
             let descend = matches!(mark, Some(Mark::Read | Mark::Approximated(_)));
             visit(field, &path, mark);
@@ -122,6 +125,14 @@ impl Coverage {
                 self.walk_value(&field.value, &path, visit);
             }
         }
+    }
+
+    /// One of a oneof that another one of it was read in place of, as was said when the file was read.
+    fn lost_to_another(&self, message: &Message, field: &Field) -> bool {
+        let Some(oneof) = field.descriptor.containing_oneof() else { return false };
+        let marks = self.marks.borrow();
+        let is_of_it = |other: &&Field| other.descriptor.containing_oneof().as_ref() == Some(&oneof);
+        message.fields.iter().filter(is_of_it).any(|other| marks.contains_key(&address(other)))
     }
 
     fn walk_value(&self, value: &Value, path: &str, visit: &mut dyn FnMut(&Field, &str, Option<Mark>)) {

@@ -73,6 +73,8 @@ fn target(cx: &mut Lowering<'_>, config: &Reader<'_>, common: Option<&Reader<'_>
         Some(_) => {
             let text = "`common_config.grpc_service` stands beside another service";
             cx.error(config, "common_config", "conflict", text);
+            config.ignore("grpc_service", text);
+            config.ignore("http_service", text);
             None
         }
         None => tracing::target(cx, config),
@@ -106,6 +108,7 @@ fn format(cx: &mut Lowering<'_>, at: &Reader<'_>, depth: usize) -> Option<OtlpFo
         other => {
             let text = "texts, lists and maps of them make a log record; so in Envoy";
             cx.error(at, other, "unsupported-value", text);
+            at.ignore(other, text);
             None
         }
     }

@@ -232,6 +232,7 @@ pub(super) fn target(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<OtlpT
     if config.has("grpc_service") && config.has("http_service") {
         let text = "`grpc_service` and `http_service` exclude each other";
         cx.error(config, "http_service", "conflict", text);
+        config.ignore("grpc_service", text);
     }
     if let Some(http) = config.message("http_service") {
         return otlp_sink::over_http(cx, &http);
