@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider_config_core::Diagnostic;
-use postrider_model::{Format, GrpcTarget, Reading, RetryPolicy, call_retry_policy, check_api_version};
+use postrider_model::{Command, Format, GrpcTarget, Piece, Reading, RetryPolicy, call_retry_policy, check_api_version};
 
 use super::context::Lowering;
 use super::locate::locate;
@@ -74,21 +74,49 @@ fn metadata(cx: &mut Lowering<'_>, header: &Reader<'_>) -> Option<(String, Strin
     }
     let value: Format = cx.format(header, "value", header.str("value"));
     let name = headers::name(cx, header, "key")?;
-    match value.as_literal() {
-        Some(value) if !value.bytes().any(|byte| byte == 0x7f || (byte < 0x20 && byte != b'\t')) => {
-            Some((name, value.to_owned()))
-        }
+    let what = "metadata with the values of a request, where no request stands behind the call";
+    Some((name, fixed(cx, header, &value, what)?))
+}
+
+/// The value of a field that calls carry; `what` it would be if it took a request.
+pub(super) fn fixed(cx: &mut Lowering<'_>, header: &Reader<'_>, value: &Format, what: &str) -> Option<String> {
+    match of_process(value) {
+        Some(value) if !value.bytes().any(|byte| byte == 0x7f || (byte < 0x20 && byte != b'\t')) => Some(value),
         Some(_) => {
             cx.error(header, "value", "invalid-header-value", "a header value holds no control characters");
             None
         }
         None => {
-            cx.refuse_value(
-                header,
-                "value",
-                "metadata with the values of a request, where no request stands behind the call",
-            );
+            cx.refuse_value(header, "value", what);
             None
         }
+    }
+}
+
+/// The text of a format whose commands are about the environment alone, which stays as it is; `None` where others are in it.
+fn of_process(format: &Format) -> Option<String> {
+    let texts = format.pieces.iter().map(|piece| match piece {
+        Piece::Text(text) => Some(text.clone()),
+        Piece::Command { command: Command::Environment(name), max_length: None } => {
+            Some(std::env::var(name).unwrap_or_else(|_| "-".to_owned()))
+        }
+        Piece::Command { .. } => None,
+    });
+    texts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_known_without_a_request() {
+        let of = |text: &str| of_process(&Format::parse(text).unwrap());
+        // Cargo sets it for tests.
+        let name = std::env::var("CARGO_PKG_NAME").unwrap();
+        assert_eq!(of("Bearer %ENVIRONMENT(CARGO_PKG_NAME)%."), Some(format!("Bearer {name}.")));
+        assert_eq!(of("%ENVIRONMENT(NOT_THERE_AT_ALL)%"), Some("-".to_owned()));
+        assert_eq!((of(""), of("a")), (Some(String::new()), Some("a".to_owned())));
+        assert_eq!((of("%PROTOCOL%"), of("%ENVIRONMENT(CARGO_PKG_NAME):2%")), (None, None));
     }
 }

@@ -118,13 +118,9 @@ pub(super) fn over_http(cx: &mut Lowering<'_>, http: &Reader<'_>) -> Option<Otlp
 /// A field that every request carries. No request stands behind it whose values a format could take.
 fn field(cx: &mut Lowering<'_>, option: &Reader<'_>) -> Option<(String, String)> {
     let field = headers::addition(cx, option)?;
-    let Some(value) = field.value.as_literal() else {
-        let header = option.message("header")?;
-        let what = "a header with the values of a request, where no request stands behind the call";
-        cx.refuse_value(&header, "value", what);
-        return None;
-    };
-    Some((field.name, value.to_owned()))
+    let header = option.message("header")?;
+    let what = "a header with the values of a request, where no request stands behind the call";
+    Some((field.name, grpc_target::fixed(cx, &header, &field.value, what)?))
 }
 
 #[cfg(test)]
