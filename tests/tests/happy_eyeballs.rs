@@ -1,6 +1,8 @@
 //! Endpoints with several addresses: the first that connects is used (RFC 8305).
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use postrider_tests::kit::config::{file_access_log, overlay, socket_address};
@@ -100,6 +102,35 @@ fn families_take_turns_in_the_order_that_the_cluster_wants() {
     assert_eq!(six.get("/").status, 200);
     assert_eq!(line(&log), format!("200 {} -", origin.address));
     assert_eq!(fast.connection_count(), 0);
+}
+
+#[test]
+fn a_unix_domain_socket_is_tried_first_where_the_cluster_wants_it() {
+    let (origin, directory) = (Origin::echo("there"), TempDir::new());
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a request");
+            head.push(byte[0]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npath").expect("a client");
+    });
+    let mut fields = cluster(
+        &[origin.address],
+        json!({"upstream_connection_options": {"happy_eyeballs_config": {"first_address_family_version": "PIPE"}}}),
+    );
+    fields["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["additional_addresses"] =
+        json!([{"address": {"pipe": {"path": path}}}]);
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    let proxy = Proxy::start(&Config::routes(routes).cluster_with("origin", &[], fields));
+    let answer = proxy.get("/");
+    assert_eq!((answer.status, answer.text()), (200, "path"));
+    assert_eq!(origin.connection_count(), 0);
+    answering.join().expect("an answer");
 }
 
 #[test]

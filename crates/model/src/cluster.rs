@@ -383,11 +383,20 @@ pub struct SourceAddress {
     pub options: Option<Vec<NumberedOption>>,
 }
 
-/// In which order the addresses of an endpoint are tried: a run of one family, then one of the other, and so on.
+/// What kind of address it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressFamily {
+    V4,
+    V6,
+    /// A Unix domain socket.
+    Path,
+}
+
+/// In which order the addresses of an endpoint are tried: a run of one family, then one of each other, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressOrder {
     /// The family that is first; `None` is that of the first address.
-    pub v6_first: Option<bool>,
+    pub first: Option<AddressFamily>,
     /// Positive.
     pub run: u32,
 }

@@ -13,9 +13,9 @@ use postrider_config_core::SourceFile;
 use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome, load};
 use postrider_model::{
-    Action, AddressOrder, ConnectionHandler, Discovery, DnsClient, DnsResolver, EscapedSlashes, FilterOverride,
-    HeaderCondition, HostRewrite, LoadBalancing, LogFormat, LogOutput, NextCluster, PathMatch, PathRewrite,
-    ResponseBody, Snapshot, StringKind, Target, Underscores, Value, ValueError,
+    Action, AddressFamily, AddressOrder, ConnectionHandler, Discovery, DnsClient, DnsResolver, EscapedSlashes,
+    FilterOverride, HeaderCondition, HostRewrite, LoadBalancing, LogFormat, LogOutput, NextCluster, PathMatch,
+    PathRewrite, ResponseBody, Snapshot, StringKind, Target, Underscores, Value, ValueError,
 };
 
 fn outcome(name: &str, text: &str) -> Outcome {
@@ -576,8 +576,8 @@ fn clusters_keep_their_meaning() {
     let Discovery::Static(endpoints) = &one.discovery else { panic!() };
     assert_eq!((endpoints[0].weight, endpoints[1].priority), (5, 1));
     assert_eq!(endpoints[0].additional.iter().map(ToString::to_string).collect::<Vec<_>>(), ["[::1]:1"]);
-    assert_eq!(one.upstream.address_order, AddressOrder { v6_first: Some(true), run: 2 });
-    assert_eq!(snapshot.clusters[1].upstream.address_order, AddressOrder { v6_first: None, run: 1 });
+    assert_eq!(one.upstream.address_order, AddressOrder { first: Some(AddressFamily::V6), run: 2 });
+    assert_eq!(snapshot.clusters[1].upstream.address_order, AddressOrder { first: None, run: 1 });
     let Discovery::StrictDns(dns) = &snapshot.clusters[1].discovery else { panic!() };
     assert_eq!(
         (dns.refresh, dns.failure_refresh),

@@ -70,7 +70,7 @@ mod tests {
                 sources: Vec::new(),
                 socket_options: Vec::new(),
                 auto_host_sni: false,
-                address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
+                address_order: postrider_model::AddressOrder { first: None, run: 1 },
                 retry: None,
                 mirrors: Vec::new(),
                 filters: None,

@@ -279,7 +279,7 @@ pub fn cluster(name: &str, origin: SocketAddr) -> Cluster {
             sources: Vec::new(),
             socket_options: Vec::new(),
             auto_host_sni: false,
-            address_order: postrider_model::AddressOrder { v6_first: None, run: 1 },
+            address_order: postrider_model::AddressOrder { first: None, run: 1 },
             retry: None,
             mirrors: Vec::new(),
             filters: None,

@@ -2,7 +2,8 @@
 
 use postrider_config_core::Severity;
 use postrider_model::{
-    AddressOrder, Balancing, FilterSlot, Http2Options, NameForm, TcpKeepalive, UpstreamOptions, UpstreamProtocol,
+    AddressFamily, AddressOrder, Balancing, FilterSlot, Http2Options, NameForm, TcpKeepalive, UpstreamOptions,
+    UpstreamProtocol,
 };
 
 use super::address;
@@ -61,7 +62,7 @@ pub(super) fn options<'m>(
         sources: Vec::new(),
         socket_options: Vec::new(),
         auto_host_sni: false,
-        address_order: AddressOrder { v6_first: None, run: 1 },
+        address_order: AddressOrder { first: None, run: 1 },
         filters: None,
         bridge: None,
         errors: None,
@@ -183,17 +184,18 @@ fn merged(said: Option<TcpKeepalive>, by_number: Option<TcpKeepalive>) -> Option
 
 /// `HappyEyeballsConfig`.
 fn address_order(cx: &mut Lowering<'_>, at: &Reader<'_>) -> AddressOrder {
-    let v6_first = match at.enum_name("first_address_family_version").as_str() {
-        "V4" => Some(false),
-        "V6" => Some(true),
+    let first = match at.enum_name("first_address_family_version").as_str() {
+        "V4" => Some(AddressFamily::V4),
+        "V6" => Some(AddressFamily::V6),
+        "PIPE" => Some(AddressFamily::Path),
         "DEFAULT" => None,
         other => {
-            let text = format!("`{other}` as the first family of addresses, which can be `V4` or `V6`");
+            let text = format!("`{other}` as the first family of addresses, which can be `V4`, `V6` or `PIPE`");
             cx.refuse_value(at, "first_address_family_version", &text);
             None
         }
     };
-    AddressOrder { v6_first, run: at.u32_wrapper("first_address_family_count").unwrap_or(1) }
+    AddressOrder { first, run: at.u32_wrapper("first_address_family_count").unwrap_or(1) }
 }
 
 /// `HttpProtocolOptions` of the upstream extension.
