@@ -111,6 +111,57 @@ fn a_cluster_drops_its_share_of_requests() {
 }
 
 #[test]
+fn a_cluster_drops_what_filters_ask_and_what_is_mirrored_too() {
+    let origin = named("a");
+    let mut hosts = assignment(vec![endpoint(&origin, json!({}))]);
+    hosts["policy"] = json!({"drop_overloads": [{"category": "all", "drop_percentage": {"numerator": 100}}]});
+    let none = json!({"load_assignment": hosts});
+    let script = r#"
+        function envoy_on_request(h)
+          local headers, body = h:httpCall("none", {[":method"]="GET", [":path"]="/", [":authority"]="a"}, nil, 5000)
+          local drop = headers["x-envoy-unconditional-drop-overload"]
+          h:respond({[":status"] = headers[":status"], ["x-drop"] = drop}, body)
+        end"#;
+    let lua = extension(
+        "envoy.filters.http.lua",
+        "filters.http.lua.v3.Lua",
+        json!({"default_source_code": {"inline_string": script}}),
+    );
+    let calling = site::with([lua]).cluster("none", &[], none.clone()).start();
+    let answer = calling.get("/", "");
+    assert_eq!((answer.status, answer.text()), (503, "unconditional drop overload"));
+    assert_eq!(answer.header("x-drop"), "true");
+    let authz =
+        |service: Value| extension("envoy.filters.http.ext_authz", "filters.http.ext_authz.v3.ExtAuthz", service);
+    let over_http = authz(json!({"http_service": {
+        "server_uri": {"uri": "http://none", "cluster": "none", "timeout": "5s"},
+    }}));
+    let over_grpc = authz(json!({"grpc_service": {"envoy_grpc": {"cluster_name": "none"}, "timeout": "5s"}}));
+    let mut of_h2 = none.clone();
+    config::overlay(&mut of_h2, postrider_tests::grpc::http2());
+    let asking = [(over_http, none.clone()), (over_grpc, of_h2)].map(|(filter, none)| {
+        let site = site::with([filter]).cluster("none", &[], none).start();
+        assert_eq!(site.get("/", "").status, 403);
+        assert_eq!(site.logged(1), "403 UAEX ext_authz_error");
+        site
+    });
+    let mirrored = json!([{"match": {"prefix": "/"}, "route": {
+        "cluster": "origin", "request_mirror_policies": [{"cluster": "none"}],
+    }}]);
+    let mirroring = site::with([]).routes(mirrored).cluster("none", &[], none).start();
+    assert_eq!(mirroring.get("/", "").status, 200);
+    let [http, grpc] = asking;
+    for site in [calling, http, grpc, mirroring] {
+        site.proxy.wait_stat("cluster.none.upstream_rq_503", 1);
+        assert_eq!(site.stat("cluster.none.upstream_rq_completed"), 1);
+        assert_eq!(site.stat("cluster.none.internal.upstream_rq_503"), 1);
+        assert_eq!(site.stat("cluster.none.upstream_rq_total"), 0);
+        assert_eq!(site.stat("cluster.none.upstream_cx_total"), 0);
+    }
+    assert_eq!(origin.connection_count(), 0);
+}
+
+#[test]
 fn a_drop_told_of_itself_in_spite_of_suppress_envoy_headers() {
     let origin = named("a");
     let mut hosts = assignment(vec![endpoint(&origin, json!({}))]);

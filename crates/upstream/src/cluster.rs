@@ -69,6 +69,17 @@ pub struct Choice<'c> {
     pub labels: Option<&'c Labels>,
 }
 
+/// Why a cluster does not take a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// It takes only some of them (`drop_overloads`).
+    Dropped,
+    /// It takes none.
+    AllDropped,
+    /// Somebody maintains it.
+    Maintained,
+}
+
 /// How many hosts there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Members {
@@ -292,18 +303,18 @@ impl<C> Cluster<C> {
         self.balancing.named.as_deref()
     }
 
-    /// The cluster takes no request at all.
-    pub fn drops_all(&self) -> bool {
-        self.balancing.dropped >= MILLION
+    /// Why the next request gets no host, whichever there are: chance has a say in that.
+    pub fn refusal(&self, random: &Random) -> Option<Refusal> {
+        match self.balancing.dropped {
+            _ if self.is_maintained(random) => Some(Refusal::Maintained),
+            MILLION.. => Some(Refusal::AllDropped),
+            dropped => {
+                (dropped > 0 && random.next() % u64::from(MILLION) < u64::from(dropped)).then_some(Refusal::Dropped)
+            }
+        }
     }
 
-    /// Chance has it that this request gets no host, as the cluster takes only some.
-    pub fn drops_one(&self, random: &Random) -> bool {
-        self.balancing.dropped > 0 && random.next() % u64::from(MILLION) < u64::from(self.balancing.dropped)
-    }
-
-    /// Chance has it that this request is turned away, as somebody maintains the cluster.
-    pub fn is_maintained(&self, random: &Random) -> bool {
+    fn is_maintained(&self, random: &Random) -> bool {
         self.maintained.get() > 0 && random.next() % 100 < u64::from(self.maintained.get())
     }
 
@@ -539,11 +550,11 @@ mod tests {
         let random = Random::new(1);
         let endpoints = Endpoints(vec![endpoint(1, 0, EndpointHealth::Healthy)]);
         let cluster = Cluster::<u32>::new(Balancing::default(), HealthRules::default(), &endpoints, &random);
-        assert!(!cluster.asks_requests() && !cluster.is_maintained(&random));
+        assert_eq!((cluster.asks_requests(), cluster.refusal(&random)), (false, None));
         cluster.adjust(50.0, &Balancing { maintained: 100, ..Balancing::default() }, &random);
-        assert!(cluster.asks_requests() && cluster.is_maintained(&random));
+        assert_eq!((cluster.asks_requests(), cluster.refusal(&random)), (true, Some(Refusal::Maintained)));
         cluster.adjust(50.0, &Balancing::default(), &random);
-        assert!(!cluster.asks_requests() && !cluster.is_maintained(&random));
+        assert_eq!((cluster.asks_requests(), cluster.refusal(&random)), (false, None));
     }
 
     #[test]

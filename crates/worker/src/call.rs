@@ -1,7 +1,7 @@
 //! Requests of filters' own: one request to a cluster and its answer, on a task of its own.
 //!
-//! It takes the same way as a forwarded one: load balancer, circuit breakers, pool, counters. It ends with its answer,
-//! at its timeout, or when the filter drops the handle; nothing of it outlives that.
+//! It takes the same way as a forwarded one: the cluster's share of requests, load balancer, circuit breakers, pool, counters. It
+//! ends with its answer, at its timeout, or when the filter drops the handle; nothing of it outlives that.
 
 mod again;
 mod attempt;
@@ -20,7 +20,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use postrider_filter_api::{Answer, Call, CallFailure, CallHandle, CallOpen, CallPipe, CallStream, Flags, Heard};
-use postrider_http::{BodyFraming, HeaderId, RequestHead, Version};
+use postrider_http::{BodyFraming, Fields, HeaderId, RequestHead, ResponseHead, Version};
 use postrider_model::{Priority, UpstreamProtocol};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
@@ -29,6 +29,7 @@ use postrider_upstream::Permit;
 use crate::cluster::{Cluster, Host, NoConnection, Upstream};
 use crate::http::Reset;
 use crate::party::{Caller, Party};
+use crate::refused::Refused;
 use crate::worker::Worker;
 use attempt::{Attempt, Broken};
 pub(crate) use copy::{Copied, CopyRecord};
@@ -130,6 +131,15 @@ async fn ask(
     span: Option<&CallSpan>,
 ) -> Result<Answer, CallFailure> {
     let stats = cluster.stats(worker).clone();
+    if let Some(answer) = turned_away(worker, cluster, span) {
+        if let Payload::Piped(piped) = body {
+            piped.pipe.deliver(Heard::Head(Box::new(answer.head.clone()), false));
+            piped.pipe.deliver(Heard::Body(answer.body.clone(), true));
+        }
+        let outcome = Ok(answer);
+        count_outcome(&stats, &outcome, None);
+        return outcome;
+    }
     let course = Course { span, ..Course::default() };
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let outcome = {
@@ -148,6 +158,23 @@ async fn ask(
     }
     count_outcome(&stats, &outcome, course.took.get());
     outcome
+}
+
+/// What a cluster answers that does not take the request, before any of its hosts could: the same as to a client.
+fn turned_away(worker: &Worker, cluster: &Cluster, span: Option<&CallSpan>) -> Option<Answer> {
+    let refused = Refused::count(cluster.hosts.refusal(&worker.random)?, cluster.stats(worker));
+    if let Some(span) = span {
+        span.flag(refused.flag);
+    }
+    let mut head = ResponseHead::new();
+    head.reply(503);
+    let length = refused.body.len().to_string();
+    for (name, value) in [("content-length", length.as_str()), ("content-type", "text/plain"), (refused.header, "true")]
+    {
+        // All of them can be said.
+        let _ = head.fields.append_name(name.as_bytes(), value.as_bytes());
+    }
+    Some(Answer { head, body: refused.body.into(), trailers: Fields::new() })
 }
 
 /// `took`: milliseconds from the end of the request to that of the answer.

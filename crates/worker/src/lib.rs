@@ -60,6 +60,7 @@ mod plain;
 mod plan;
 mod proxy_protocol;
 mod record;
+mod refused;
 mod services;
 mod sinks;
 mod tcp;

@@ -11,7 +11,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Priority, RetryPolicy};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 
-use super::{Course, Payload, count_outcome, exchange};
+use super::{Course, Payload, count_outcome, exchange, turned_away};
 use crate::cluster::Cluster;
 use crate::http::{Attempts, Reset, Verdict};
 use crate::plan::AttemptsPlan;
@@ -22,6 +22,11 @@ pub(super) async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, po
     let Call { head, body, timeout, done, .. } = call;
     let stats = cluster.stats(&worker).clone();
     let took = Cell::new(None);
+    if let Some(answer) = turned_away(&worker, &cluster, None) {
+        let outcome = Ok(answer);
+        count_outcome(&stats, &outcome, None);
+        return done(outcome);
+    }
     let outcome = {
         let tries = pin!(tries(&worker, &cluster, &head, &body, (timeout, &policy), &took));
         match timeout {

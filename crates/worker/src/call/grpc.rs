@@ -29,6 +29,7 @@ use crate::http::{Attempts, Reset, Verdict};
 use crate::io::Io;
 use crate::party::Caller;
 use crate::plan::AttemptsPlan;
+use crate::refused::Refused;
 use crate::worker::Worker;
 
 /// Framed bytes that wait for the stream to take them, beside what waits in the pipe.
@@ -160,6 +161,9 @@ async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: 
 
 /// The call, as often as its policy says.
 async fn tries(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: &GrpcPipe, marks: &Marks) -> Ended {
+    if let Some(refusal) = cluster.hosts.refusal(&worker.random) {
+        return unavailable(Refused::count(refusal, cluster.stats(worker)).body);
+    }
     let Some(policy) = &asking.policy else { return exchange(worker, cluster, asking, pipe, marks, None).await };
     let stats = cluster.stats(worker).clone();
     let mut attempts = Attempts::new(Some(AttemptsPlan::of_call(policy)), &RequestHead::new(), u64::MAX);

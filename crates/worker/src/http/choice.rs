@@ -14,7 +14,7 @@ use postrider_http::{HeaderId, RequestHead};
 use postrider_model::{Forward, HashCookie, HashPolicy, HashSource, Labels, Metadata, Target, Value};
 use postrider_router::query_value;
 use postrider_upstream::hash::xxh64;
-use postrider_upstream::{Choice, Random};
+use postrider_upstream::{Choice, Random, Refusal};
 
 use super::Connection;
 use super::exchange::{Exchange, Pooling};
@@ -34,17 +34,6 @@ pub(super) struct Chosen {
     cookies: Vec<String>,
 }
 
-/// Why a cluster does not take a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// It takes only some of them (`drop_overloads`).
-    Dropped,
-    /// It takes none.
-    AllDropped,
-    /// Somebody maintains it.
-    Maintained,
-}
-
 impl Exchange {
     /// A host of `cluster` for a request whose route says what decides.
     #[cold]
@@ -57,11 +46,7 @@ impl Exchange {
     ) -> Option<Rc<Host>> {
         self.pool_again();
         let hosts = &cluster.hosts;
-        let refusal = match hosts.is_maintained(random) {
-            true => Some(Refusal::Maintained),
-            false if hosts.drops_all() => Some(Refusal::AllDropped),
-            false => hosts.drops_one(random).then_some(Refusal::Dropped),
-        };
+        let refusal = hosts.refusal(random);
         if refusal.is_some() {
             self.chosen = Some(Box::new(Chosen { refusal, ..Chosen::default() }));
             return None;

@@ -7,16 +7,17 @@ use postrider_http::grpc::Status;
 use postrider_http::{HeaderId, Reject, reason};
 use postrider_model::{Address, AnswerMatch, HeaderMatch};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
+use postrider_upstream::Refusal;
 use postrider_upstream::outlier::Outcome;
 
 use super::Connection;
 use super::attempts::Reset;
-use super::choice::Refusal;
 use super::exchange::{Exchange, Pooling};
 use crate::chain::Http;
 use crate::cluster::{Host, NoConnection};
 use crate::io::Io;
 use crate::outlier;
+use crate::refused::Refused;
 use crate::worker::Worker;
 
 /// How a forwarded stream ended.
@@ -186,19 +187,7 @@ impl Exchange {
         if let Some(groups) = self.groups.as_ref().filter(|_| self.count_by_status) {
             groups.count_response(503, None);
         }
-        let (flag, body, details, header) = match refusal {
-            Refusal::Dropped => (Flags::DROP_OVERLOAD, "drop overload", "drop_overload", "x-envoy-drop-overload"),
-            Refusal::AllDropped => (
-                Flags::UNCONDITIONAL_DROP_OVERLOAD,
-                "unconditional drop overload",
-                "unconditional_drop_overload",
-                "x-envoy-unconditional-drop-overload",
-            ),
-            Refusal::Maintained => {
-                stats.inc(stat::UPSTREAM_RQ_MAINTENANCE_MODE);
-                (Flags::UPSTREAM_OVERFLOW, "maintenance mode", "maintenance_mode", "x-envoy-overloaded")
-            }
-        };
+        let Refused { flag, body, details, header } = Refused::count(refusal, stats);
         let header = (!http.model.router.suppress_x_headers).then_some(header);
         self.fail(flag, "");
         sets::count_upstream_response(stats, 503, self.internal);
