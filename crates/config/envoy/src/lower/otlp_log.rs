@@ -11,6 +11,9 @@ use crate::reader::Reader;
 /// Values stand in values no deeper than this.
 const MAX_DEPTH: usize = 16;
 
+/// Said of a part of a record.
+const VALUELESS: &str = "this has no value";
+
 pub(super) fn logger(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<OtlpLog> {
     let common = config.message("common_config");
     let mut tags = tracing::tags(cx, config);
@@ -42,8 +45,10 @@ pub(super) fn logger(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<OtlpL
     let bytes = first(&|at| at.u32_wrapper("buffer_size_bytes").map(u64::from));
     let builtin = !config.bool("disable_builtin_labels");
     let (body, attributes) = formatters::with(cx, config, |cx| {
-        let body = config.message("body").and_then(|body| format(cx, &body, 0));
-        (body, pairs(config.message("attributes").as_ref(), &mut |at| format(cx, at, 0)))
+        // One that is empty is none, as in Envoy.
+        let body = config.message("body").filter(|body| body.oneof("value").is_some());
+        let body = body.and_then(|body| format(cx, &body, 0));
+        (body, formats(cx, config.message("attributes").as_ref(), 0))
     });
     let mut resource: Vec<(String, Value)> =
         otlp_sink::resource(cx, config).into_iter().map(|(name, value)| (name, Value::String(value))).collect();
@@ -93,9 +98,23 @@ fn pairs<T>(list: Option<&Reader<'_>>, read: &mut dyn FnMut(&Reader<'_>) -> Opti
     all
 }
 
+/// A `KeyValueList` whose texts are formats.
+fn formats(cx: &mut Lowering<'_>, list: Option<&Reader<'_>>, depth: usize) -> Vec<(String, OtlpFormat)> {
+    for pair in list.map(|list| list.list("values")).unwrap_or_default() {
+        if !pair.has("value") {
+            cx.missing(&pair, VALUELESS, "`value`");
+        }
+    }
+    pairs(list, &mut |at| format(cx, at, depth))
+}
+
 /// An `AnyValue` whose texts are formats.
 fn format(cx: &mut Lowering<'_>, at: &Reader<'_>, depth: usize) -> Option<OtlpFormat> {
-    match at.oneof("value")? {
+    let Some(kind) = at.oneof("value") else {
+        cx.missing(at, VALUELESS, "`string_value`, `array_value` or `kvlist_value`");
+        return None;
+    };
+    match kind {
         "string_value" => Some(OtlpFormat::Text(cx.format(at, "string_value", at.str("string_value")))),
         "array_value" if depth < MAX_DEPTH => {
             let list = at.message("array_value")?;
@@ -103,7 +122,7 @@ fn format(cx: &mut Lowering<'_>, at: &Reader<'_>, depth: usize) -> Option<OtlpFo
         }
         "kvlist_value" if depth < MAX_DEPTH => {
             let list = at.message("kvlist_value");
-            Some(OtlpFormat::Map(pairs(list.as_ref(), &mut |item| format(cx, item, depth + 1))))
+            Some(OtlpFormat::Map(formats(cx, list.as_ref(), depth + 1)))
         }
         other => {
             let text = "texts, lists and maps of them make a log record; so in Envoy";
