@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use postrider_tests::dns::DnsServer;
 use postrider_tests::kit::config::{overlay, socket_address};
+use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Config, Origin, Proxy, wait_until};
 use serde_json::{Value, json};
 
@@ -237,6 +238,33 @@ fn hosts_of_a_name_are_called_and_marked_as_their_entry_says() {
         let text = proxy.admin_get("/clusters").text().to_owned();
         wanted.iter().all(|line| text.lines().any(|found| found == line))
     });
+}
+
+#[test]
+fn an_address_that_two_names_have_is_two_hosts_with_their_own_weights() {
+    let (a, b) = (Origin::echo("a"), Origin::echo("b"));
+    let server = DnsServer::start();
+    for name in ["one.test", "two.test", "three.test"] {
+        server.set(name, &["127.0.0.1"]);
+    }
+    let entry = |name: &str, origin: &Origin, weight: u32| {
+        json!({
+            "endpoint": {"address": socket_address(name, origin.address.port())},
+            "load_balancing_weight": weight,
+        })
+    };
+    let entries = [entry("one.test", &a, 1), entry("two.test", &a, 5), entry("three.test", &b, 1)];
+    let fields = json!({
+        "typed_dns_resolver_config": cares(&[&server], json!({})),
+        "load_assignment": {"endpoints": [{"lb_endpoints": entries}]},
+    });
+    let launch = Launch { concurrency: 1, ..Launch::default() };
+    let proxy = Proxy::start_with(&of_name("one.test", a.address, fields), launch);
+    proxy.wait_stat("cluster.origin.membership_total", 3);
+    for _ in 0..14 {
+        proxy.get("/");
+    }
+    assert_eq!((a.requests().len(), b.requests().len()), (12, 2));
 }
 
 #[test]

@@ -179,28 +179,34 @@ impl<C> Cluster<C> {
     /// Takes over what checks found out about a host. One that discovery had dropped goes when it fails.
     pub fn set_health(&self, endpoint: &Endpoint, health: Health, random: &Random) -> Vec<C> {
         let mut hosts = self.hosts.borrow_mut();
-        let Some(at) = hosts.all.iter().position(|host| *host.endpoint == *endpoint) else { return Vec::new() };
-        let Some(host) = hosts.all.get(at).cloned() else { return Vec::new() };
-        let recovers = host.health.replace(health).failed && !health.failed;
-        if recovers {
-            self.begin_slowly(&host);
-        }
-        let goes = health.failed && host.removed.get();
-        if goes {
-            hosts.all.remove(at);
-        }
+        // An endpoint that stands twice is two hosts.
+        let mut gone = Vec::new();
+        hosts.all.retain(|host| {
+            if *host.endpoint != *endpoint {
+                return true;
+            }
+            if host.health.replace(health).failed && !health.failed {
+                self.begin_slowly(host);
+            }
+            let goes = health.failed && host.removed.get();
+            if goes {
+                gone.push(host.clone());
+            }
+            !goes
+        });
         hosts.arrange(&self.balancing, &self.rules.borrow(), random);
-        if goes { host.retire() } else { Vec::new() }
+        gone.iter().flat_map(|host| host.retire()).collect()
     }
 
     /// A host gets no traffic because of its answers, or gets some again; or one is degraded because of them.
     pub fn set_judged(&self, endpoint: &Endpoint, (ejected, degraded): (bool, bool), random: &Random) {
         let mut hosts = self.hosts.borrow_mut();
-        let found = hosts.all.iter().find(|host| *host.endpoint == *endpoint);
-        let changes = |host: &Rc<Host<C>>| {
-            (host.ejected.replace(ejected), host.degraded.replace(degraded)) != (ejected, degraded)
-        };
-        if found.is_some_and(changes) {
+        let mut changes = false;
+        // What is judged is an address, which several endpoints may have.
+        for host in hosts.all.iter().filter(|host| host.endpoint.address == endpoint.address) {
+            changes |= (host.ejected.replace(ejected), host.degraded.replace(degraded)) != (ejected, degraded);
+        }
+        if changes {
             hosts.arrange(&self.balancing, &self.rules.borrow(), random);
         }
     }
@@ -529,6 +535,19 @@ mod tests {
         pick(1);
         assert_eq!(cluster.take_panics(), 5);
         assert_eq!(cluster.take_panics(), 0);
+    }
+
+    #[test]
+    fn what_is_found_out_about_an_endpoint_that_stands_twice_holds_for_both() {
+        let random = Random::new(1);
+        let all: Vec<_> = [1, 1, 2].map(|port| endpoint(port, 0, EndpointHealth::Healthy)).into();
+        let cluster = Cluster::<u32>::new(Balancing::default(), checked(false), &Endpoints(all.clone()), &random);
+        cluster.set_health(&all[0], Health::default(), &random);
+        assert_eq!(cluster.members().healthy, 2);
+        cluster.set_judged(&all[0], (true, false), &random);
+        assert_eq!(cluster.members().healthy, 0);
+        cluster.set_judged(&all[0], (false, false), &random);
+        assert_eq!(cluster.members().healthy, 2);
     }
 
     #[test]

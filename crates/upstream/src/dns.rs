@@ -190,14 +190,14 @@ fn endpoints(names: &DnsDiscovery, known: &[Vec<IpAddr>], logical: bool) -> Endp
         // Servers rotate their answers: an order of our own keeps an unchanged set equal. A logical cluster wants the
         // first address of each answer instead, whichever that is now; the others are what to try if it does not answer.
         addresses.get_mut(usize::from(logical)..).unwrap_or_default().sort();
+        if !logical {
+            // Two names of one address are two endpoints, each with its own weight and priority; one name has it once.
+            addresses.dedup();
+        }
         let mut addresses = addresses.into_iter();
         while let Some(address) = addresses.next() {
             let additional = if logical { addresses.by_ref().collect() } else { Vec::new() };
-            let endpoint = endpoint(name, address, additional);
-            // Two names of one address are one endpoint, as in Envoy's strict DNS.
-            if !endpoints.iter().any(|other| other.address == endpoint.address) {
-                endpoints.push(Arc::new(endpoint));
-            }
+            endpoints.push(Arc::new(endpoint(name, address, additional)));
         }
     }
     Endpoints(endpoints)
@@ -278,6 +278,16 @@ mod tests {
         let additional: Vec<_> = endpoint.additional.iter().map(ToString::to_string).collect();
         assert_eq!(additional, ["10.0.0.1:80", "10.0.0.3:80"]);
         assert!(endpoints(&names, &answer(&[1, 2]), false).0.iter().all(|endpoint| endpoint.additional.is_empty()));
+    }
+
+    #[test]
+    fn two_names_of_one_address_are_two_endpoints() {
+        let mut names = names(&["a", "b"]);
+        names.names[1].weight = 5;
+        let address: IpAddr = [10, 0, 0, 1].into();
+        let found = endpoints(&names, &[vec![address, address], vec![address]], false);
+        let weights: Vec<u32> = found.0.iter().map(|endpoint| endpoint.weight).collect();
+        assert_eq!((addresses(&found), weights), (vec!["10.0.0.1:80".to_owned(); 2], vec![1, 5]));
     }
 
     #[test]
