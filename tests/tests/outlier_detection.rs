@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use postrider_tests::kit::config::{self, Config};
+use postrider_tests::grpc::http2;
+use postrider_tests::kit::config::{self, Config, extension};
+use postrider_tests::kit::grpc::Step;
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Origin, Proxy, RawClient, TempDir, net, wait_until};
+use postrider_tests::kit::{GrpcOrigin, Origin, Proxy, RawClient, TempDir, net, wait_until};
+use postrider_tests::site::{self, Site};
 use serde_json::{Value, json};
 
 /// Answers with its name, and a status that may change.
@@ -441,4 +444,146 @@ fn an_answer_that_failed_made_its_host_degraded_as_well() {
     // What the first answer said is known by then.
     proxy.wait_stat("cluster.origin.outlier_detection.ejections_detected_consecutive_5xx", 1);
     assert_eq!(proxy.stats().value("cluster.origin.outlier_detection.ejections_detected_degradation"), 0);
+}
+
+/// In the ways of the proxy's own requests: asks a host at `called`, twice.
+fn asks_of_its_own(called: SocketAddr, cluster: &Value) -> Vec<(&'static str, Site)> {
+    let lua = extension(
+        "envoy.filters.http.lua",
+        "filters.http.lua.v3.Lua",
+        json!({"default_source_code": {"inline_string": r#"
+            function envoy_on_request(h)
+              h:httpCall("called", {[":method"]="GET", [":path"]="/", [":authority"]="a"}, nil, 300)
+            end"#}}),
+    );
+    let authz = |mut service: Value| {
+        config::overlay(&mut service, json!({"failure_mode_allow": true}));
+        extension("envoy.filters.http.ext_authz", "filters.http.ext_authz.v3.ExtAuthz", service)
+    };
+    let over_http = authz(json!({"http_service": {
+        "server_uri": {"uri": "http://a", "cluster": "called", "timeout": "0.3s"},
+    }}));
+    let retried = authz(json!({"http_service": {
+        "server_uri": {"uri": "http://a", "cluster": "called", "timeout": "0.3s"},
+        "retry_policy": {"retry_on": "reset", "num_retries": 1},
+    }}));
+    let over_grpc = authz(json!({"grpc_service": {"envoy_grpc": {"cluster_name": "called"}, "timeout": "0.3s"}}));
+    let limited = extension(
+        "envoy.filters.http.ratelimit",
+        "filters.http.ratelimit.v3.RateLimit",
+        json!({"domain": "d", "timeout": "0.3s", "rate_limit_service": {
+            "grpc_service": {"envoy_grpc": {"cluster_name": "called"}}, "transport_api_version": "V3",
+        }}),
+    );
+    let mirrored = json!({"cluster": "origin", "timeout": "0.3s", "request_mirror_policies": [{"cluster": "called"}]});
+    let limiting =
+        json!({"cluster": "origin", "rate_limits": [{"actions": [{"generic_key": {"descriptor_value": "x"}}]}]});
+    let plain = json!({"cluster": "origin"});
+    let mut of_h2 = cluster.clone();
+    config::overlay(&mut of_h2, http2());
+    [
+        ("httpCall", Some(lua), &plain, cluster),
+        ("ext_authz over HTTP", Some(over_http), &plain, cluster),
+        ("ext_authz over HTTP, with retries", Some(retried), &plain, cluster),
+        ("ext_authz over gRPC", Some(over_grpc), &plain, &of_h2),
+        ("ratelimit", Some(limited), &limiting, &of_h2),
+        ("mirror", None, &mirrored, cluster),
+    ]
+    .map(|(way, filter, route, cluster)| {
+        let site = site::with(filter)
+            .routes(json!([{"match": {"prefix": "/"}, "route": route}]))
+            .cluster("called", &[called], cluster.clone())
+            .start();
+        for _ in 0..2 {
+            assert_eq!(site.get("/", "").status, 200, "{way}");
+        }
+        (way, site)
+    })
+    .into()
+}
+
+/// What `/clusters` says of the host that was called.
+fn told_of_called(site: &Site, what: &str) -> String {
+    let text = site.proxy.admin_get("/clusters").text().to_owned();
+    let mut lines = text.lines().filter(|line| line.starts_with("called::127.0.0.1:"));
+    lines
+        .find_map(|line| line.rsplit_once(&format!("::{what}::")))
+        .map_or_else(String::new, |(_, told)| told.to_owned())
+}
+
+#[test]
+fn a_host_that_fails_what_filters_ask_or_what_is_mirrored_is_an_outlier() {
+    let cluster = detection(json!({"consecutive_5xx": 2, "max_ejection_percent": 100}));
+    let bad = Service::start("bad", 503);
+    let mute = Origin::silent();
+    let closing = Origin::start(|connection| drop(connection.request()));
+    for (fault, called) in [
+        ("no connection", net::refusing_address()),
+        ("too late", mute.address),
+        ("a bad answer", bad.address()),
+        ("closed", closing.address),
+    ] {
+        for (way, site) in asks_of_its_own(called, &cluster) {
+            let what = format!("{way}: {fault}");
+            wait_until(&what, || site.stat("cluster.called.outlier_detection.ejections_enforced_total") == 1);
+            wait_until(&what, || told_of_called(&site, "health_flags") == "/failed_outlier_check");
+            // The one that was tried again is out before the second request.
+            let errors = told_of_called(&site, "rq_error").parse::<u32>().unwrap();
+            assert!(errors >= 2, "{what}: {errors} errors");
+            if !way.ends_with("retries") {
+                assert_eq!(errors, 2, "{what}");
+                let late = if fault == "too late" { "2" } else { "0" };
+                assert_eq!(told_of_called(&site, "rq_timeout"), late, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn good_answers_to_what_filters_ask_speak_for_their_host() {
+    let service = Service::start("a", 503);
+    let cluster = detection(json!({"consecutive_5xx": 3, "max_ejection_percent": 100}));
+    for (way, site) in asks_of_its_own(service.address(), &cluster) {
+        if way.contains("gRPC") || way == "ratelimit" || way.ends_with("retries") {
+            continue;
+        }
+        let asked = |number: u64| site.proxy.wait_stat("cluster.called.upstream_rq_completed", number);
+        asked(2);
+        for (number, status) in [(3, 200), (4, 503), (5, 503)] {
+            service.status.store(status, Ordering::SeqCst);
+            site.get("/", "");
+            asked(number);
+        }
+        assert_eq!(site.stat("cluster.called.outlier_detection.ejections_detected_consecutive_5xx"), 0, "{way}");
+        assert_eq!((told_of_called(&site, "rq_error"), told_of_called(&site, "rq_success")), ("4".into(), "1".into()));
+    }
+}
+
+#[test]
+fn what_is_no_answer_to_a_call_counts_as_502() {
+    let garbled = Origin::fixed("garbage\r\n\r\n");
+    let cluster = detection(json!({"consecutive_5xx": 2, "max_ejection_percent": 100}));
+    for (way, site) in asks_of_its_own(garbled.address, &cluster) {
+        // Of a try that is followed by another, and of what is no HTTP/2, it is not counted.
+        if ["httpCall", "ext_authz over HTTP", "mirror"].contains(&way) {
+            site.proxy.wait_stat("cluster.called.upstream_rq_502", 2);
+            assert_eq!(site.stat("cluster.called.internal.upstream_rq_502"), 2, "{way}");
+        }
+        site.proxy.wait_stat("cluster.called.outlier_detection.ejections_enforced_total", 1);
+    }
+}
+
+#[test]
+fn a_call_that_its_service_refuses_counts_by_its_status() {
+    let cluster = detection(json!({"consecutive_5xx": 2, "max_ejection_percent": 100}));
+    for (code, ejections, errors, successes) in [(14, 1, "2", "0"), (5, 0, "0", "2")] {
+        let service = GrpcOrigin::start(move |_| vec![Step::End(code, "")]);
+        for (way, site) in asks_of_its_own(service.address, &cluster) {
+            if way == "ratelimit" || way.ends_with("gRPC") {
+                site.proxy.wait_stat("cluster.called.outlier_detection.ejections_enforced_total", ejections);
+                let told = (told_of_called(&site, "rq_error"), told_of_called(&site, "rq_success"));
+                assert_eq!(told, (errors.into(), successes.into()), "{way}: {code}");
+            }
+        }
+    }
 }

@@ -11,6 +11,7 @@ pub(crate) mod frame;
 pub(crate) mod grpc;
 pub(crate) mod target;
 mod traced;
+mod tried;
 mod underway;
 
 use std::cell::Cell;
@@ -35,6 +36,7 @@ use attempt::{Attempt, Broken};
 pub(crate) use copy::{Copied, CopyRecord};
 pub(crate) use feed::{Feed, Feeder};
 use traced::{CallSpan, Kind};
+use tried::Tried;
 use underway::Underway;
 
 /// Sends `call` to `cluster`, as often as its policy says.
@@ -137,10 +139,11 @@ async fn ask(
             piped.pipe.deliver(Heard::Body(answer.body.clone(), true));
         }
         let outcome = Ok(answer);
-        count_outcome(&stats, &outcome, None);
+        count_outcome(&stats, &outcome, (None, None));
         return outcome;
     }
-    let course = Course { span, ..Course::default() };
+    let tried = Tried::new(cluster, worker);
+    let course = Course::new(&tried, span);
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let outcome = {
         let mut exchange = pin!(exchange(worker, cluster, head, body, &course));
@@ -155,8 +158,9 @@ async fn ask(
     };
     if matches!(outcome, Err(CallFailure::Timeout)) {
         stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
+        tried.late();
     }
-    count_outcome(&stats, &outcome, course.took.get());
+    count_outcome(&stats, &outcome, (course.took.get(), course.lost.get()));
     outcome
 }
 
@@ -177,11 +181,12 @@ fn turned_away(worker: &Worker, cluster: &Cluster, span: Option<&CallSpan>) -> O
     Some(Answer { head, body: refused.body.into(), trailers: Fields::new() })
 }
 
-/// `took`: milliseconds from the end of the request to that of the answer.
-fn count_outcome(stats: &Block, outcome: &Result<Answer, CallFailure>, took: Option<u64>) {
+/// `took`: milliseconds from the end of the request to that of the answer; `lost`: why there is no answer.
+fn count_outcome(stats: &Block, outcome: &Result<Answer, CallFailure>, (took, lost): (Option<u64>, Option<Reset>)) {
     let status = match outcome {
         Ok(answer) => answer.head.status(),
         Err(CallFailure::Timeout) => 504,
+        Err(CallFailure::Upstream) if lost == Some(Reset::ProtocolError) => 502,
         Err(CallFailure::Upstream) => 503,
     };
     // The proxy's own requests come from inside.
@@ -209,7 +214,6 @@ async fn in_time(
 }
 
 /// What is known of a try while it runs, and when it was given up.
-#[derive(Default)]
 struct Course<'a> {
     /// What became of it is known.
     settled: Cell<bool>,
@@ -218,9 +222,14 @@ struct Course<'a> {
     /// Milliseconds from the end of the request to that of the answer.
     took: Cell<Option<u64>>,
     span: Option<&'a CallSpan>,
+    tried: &'a Tried<'a>,
 }
 
-impl Course<'_> {
+impl<'a> Course<'a> {
+    fn new(tried: &'a Tried<'a>, span: Option<&'a CallSpan>) -> Course<'a> {
+        Course { settled: Cell::default(), lost: Cell::default(), took: Cell::default(), span, tried }
+    }
+
     /// Says in the trace why there is no answer.
     fn flag(&self, flag: Flags) {
         if let Some(span) = self.span {
@@ -237,7 +246,7 @@ async fn exchange(
     body: Payload<'_>,
     course: &Course<'_>,
 ) -> Result<Answer, CallFailure> {
-    let Course { settled, lost, took, span } = course;
+    let Course { settled, lost, took, span, tried } = course;
     let stats = cluster.stats(worker).clone();
     let Some(host) = cluster.hosts.pick(&worker.random) else {
         stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
@@ -263,7 +272,10 @@ async fn exchange(
             }
             let is_full = matches!(failure, NoConnection::Overflow | NoConnection::NoPool);
             course.flag(if is_full { Flags::UPSTREAM_OVERFLOW } else { Flags::UPSTREAM_CONNECTION_FAILURE });
-            lost.set((!is_full).then_some(Reset::ConnectFailure));
+            if !is_full {
+                lost.set(Some(Reset::ConnectFailure));
+                tried.unreached(&host);
+            }
             CallFailure::Upstream
         })?;
         let upstream = match &underway {
@@ -277,6 +289,7 @@ async fn exchange(
                     return Err(CallFailure::Upstream);
                 };
                 underway = Some(begun);
+                tried.begin(&host);
                 upstream
             }
         };
@@ -284,11 +297,10 @@ async fn exchange(
         if let Some(record) = record {
             record.connected(&upstream, head);
         }
-        let mut attempt = Attempt::new(worker, cluster, upstream, head, body);
+        let mut attempt = Attempt::new(upstream, head, body, course.tried, (worker, cluster));
         match std::future::poll_fn(|cx| attempt.poll(cx)).await {
             Ok(()) => {
-                let total = if attempt.head.status() >= 500 { &host.totals.errors } else { &host.totals.successes };
-                total.set(total.get() + 1);
+                tried.end();
                 settled.set(true);
                 let now = worker.clock.now();
                 took.set(attempt.completed.map(|completed| now.millis_since(completed)));
@@ -302,12 +314,16 @@ async fn exchange(
                 retried = true;
             }
             Err(Broken { ended, reset, .. }) => {
-                if let Some(record) = record
-                    && !attempt.given_up
-                {
-                    record.broke(ended);
+                if !attempt.given_up {
+                    if let Some(record) = record {
+                        record.broke(ended);
+                    }
+                    tried.broke();
+                    if !tried.is_answered() {
+                        tried.count(false);
+                    }
                 }
-                host.totals.errors.set(host.totals.errors.get() + 1);
+                tried.end();
                 settled.set(true);
                 if let Some(span) = span {
                     span.broke(reset);

@@ -11,6 +11,7 @@ use postrider_http::RequestHead;
 use postrider_model::{Priority, RetryPolicy};
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 
+use super::tried::Tried;
 use super::{Course, Payload, count_outcome, exchange, turned_away};
 use crate::cluster::Cluster;
 use crate::http::{Attempts, Reset, Verdict};
@@ -21,27 +22,36 @@ use crate::worker::Worker;
 pub(super) async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, policy: Arc<RetryPolicy>) {
     let Call { head, body, timeout, done, .. } = call;
     let stats = cluster.stats(&worker).clone();
-    let took = Cell::new(None);
+    let known = Known { tried: Tried::new(&cluster, &worker), took: Cell::default(), lost: Cell::default() };
     if let Some(answer) = turned_away(&worker, &cluster, None) {
         let outcome = Ok(answer);
-        count_outcome(&stats, &outcome, None);
+        count_outcome(&stats, &outcome, (None, None));
         return done(outcome);
     }
     let outcome = {
-        let tries = pin!(tries(&worker, &cluster, &head, &body, (timeout, &policy), &took));
+        let tries = pin!(tries(&worker, &cluster, &head, &body, (timeout, &policy), &known));
         match timeout {
             Some(limit) => match tokio::time::timeout(limit, tries).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
+                    known.tried.late();
                     Err(CallFailure::Timeout)
                 }
             },
             None => tries.await,
         }
     };
-    count_outcome(&stats, &outcome, took.get().filter(|_| outcome.is_ok()));
+    let took = known.took.get().filter(|_| outcome.is_ok());
+    count_outcome(&stats, &outcome, (took, known.lost.get()));
     done(outcome);
+}
+
+/// What is known of the last try.
+struct Known<'a> {
+    tried: Tried<'a>,
+    took: Cell<Option<u64>>,
+    lost: Cell<Option<Reset>>,
 }
 
 async fn tries(
@@ -50,7 +60,7 @@ async fn tries(
     head: &RequestHead,
     body: &[u8],
     (timeout, policy): (Option<Duration>, &RetryPolicy),
-    took: &Cell<Option<u64>>,
+    known: &Known<'_>,
 ) -> Result<Answer, CallFailure> {
     let stats = cluster.stats(worker).clone();
     // What the request itself says about tries is for whoever gets it.
@@ -59,18 +69,20 @@ async fn tries(
     attempts.settle_timeouts(timeout);
     loop {
         let (outcome, lost) = {
-            let course = Course::default();
+            let course = Course::new(&known.tried, None);
             let exchange = pin!(exchange(worker, cluster, head, Payload::Whole(body), &course));
             let outcome = match attempts.per_try {
                 Some(limit) => tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| {
                     stats.inc(stat::UPSTREAM_RQ_PER_TRY_TIMEOUT);
                     course.lost.set(Some(Reset::Timeout));
+                    known.tried.late();
                     Err(CallFailure::Timeout)
                 }),
                 None => exchange.await,
             };
             course.settled.set(true);
-            took.set(course.took.get());
+            known.took.set(course.took.get());
+            known.lost.set(course.lost.get());
             (outcome, course.lost.get())
         };
         let wanted = match &outcome {

@@ -14,6 +14,7 @@ use postrider_telemetry::stats::sets::cluster as stat;
 
 use super::Payload;
 use super::feed::Fed;
+use super::tried::Tried;
 use crate::cluster::{Cluster, Upstream};
 use crate::http::Reset;
 use crate::io::Io;
@@ -42,7 +43,8 @@ pub(super) struct Attempt<'a> {
     heard: bool,
     /// What brings the body.
     payload: Payload<'a>,
-    /// The rest of that does not come.
+    tried: &'a Tried<'a>,
+    /// The host is not to blame: the rest of that does not come, or there is no room for the answer.
     pub(super) given_up: bool,
     chunked: bool,
     /// What is left of the length that the request was given, where it comes piece by piece.
@@ -70,11 +72,11 @@ pub(super) struct Broken {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(
-        worker: &'a Rc<Worker>,
-        cluster: &'a Rc<Cluster>,
         mut upstream: Box<Upstream>,
         head: &RequestHead,
         payload: Payload<'a>,
+        tried: &'a Tried<'a>,
+        (worker, cluster): (&'a Rc<Worker>, &'a Rc<Cluster>),
     ) -> Attempt<'a> {
         let (body, in_pieces) = match payload {
             Payload::Whole(body) => (body, None),
@@ -123,6 +125,7 @@ impl<'a> Attempt<'a> {
             body: Vec::new(),
             heard: false,
             payload,
+            tried,
             given_up: false,
             chunked,
             promised: in_pieces.and_then(BodyFraming::length),
@@ -293,7 +296,7 @@ impl<'a> Attempt<'a> {
                 }
                 ResponseParse::Reject(_) => {
                     upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
-                    Err(self.broken())
+                    Err(Broken { reset: Reset::ProtocolError, ..self.broken() })
                 }
             };
         };
@@ -319,6 +322,7 @@ impl<'a> Attempt<'a> {
             self.tell(piece, decoded.done);
         }
         if self.body.len() > MAX_ANSWER_BYTES {
+            self.given_up = true;
             return Err(Broken { heard: true, ..self.broken() });
         }
         Ok(decoded.done)
@@ -327,6 +331,8 @@ impl<'a> Attempt<'a> {
     /// The head of the answer came.
     fn answered(&mut self, facts: &ResponseFacts) {
         self.facts = *facts;
+        self.tried.answered(&self.head);
+        self.tried.count(self.head.status() < 500);
         match self.payload {
             Payload::Whole(_) => {}
             Payload::Fed(copied) => {

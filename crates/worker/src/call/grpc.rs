@@ -24,6 +24,7 @@ use postrider_telemetry::stats::sets::{self, cluster as stat};
 use super::Way;
 use super::frame::{Malformed, Unframer};
 use super::traced::{CallSpan, Kind};
+use super::tried::Tried;
 use crate::cluster::{Cluster, NoConnection, Upstream};
 use crate::http::{Attempts, Reset, Verdict};
 use crate::io::Io;
@@ -52,6 +53,8 @@ struct Asking {
 struct Ended {
     status: GrpcStatus,
     http: u16,
+    /// There is an answer, and the service says that it is a good one.
+    is_good: bool,
     /// Why there is no answer, where another try may have one.
     lost: Option<Reset>,
     /// Another try was decided upon.
@@ -61,12 +64,12 @@ struct Ended {
 }
 
 /// What is known of a call beside its outcome.
-#[derive(Default)]
-struct Marks {
+struct Marks<'a> {
     /// Whoever gives it up from now on did not cancel it.
     settled: Cell<bool>,
     /// Its answer has begun.
     begun: Cell<bool>,
+    tried: Tried<'a>,
 }
 
 /// What further tries need, until the service has said something that counts.
@@ -137,7 +140,7 @@ async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: 
     let stats = cluster.stats(worker).clone();
     // Whatever the exchange held is free again before the filter hears the outcome: it may call at once again.
     let ended = {
-        let marks = Marks::default();
+        let marks = Marks { settled: Cell::default(), begun: Cell::default(), tried: Tried::new(cluster, worker) };
         let mut exchange = std::pin::pin!(tries(worker, cluster, asking, pipe, &marks));
         let ended = match asking.timeout {
             None => Some(exchange.as_mut().await),
@@ -145,6 +148,9 @@ async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: 
         };
         // A timeout is no cancellation either.
         marks.settled.set(true);
+        if ended.is_none() {
+            marks.tried.late();
+        }
         ended.ok_or(marks.begun.get())
     };
     let ended = ended.unwrap_or_else(|begun| {
@@ -160,7 +166,13 @@ async fn run(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: 
 }
 
 /// The call, as often as its policy says.
-async fn tries(worker: &Rc<Worker>, cluster: &Rc<Cluster>, asking: &Asking, pipe: &GrpcPipe, marks: &Marks) -> Ended {
+async fn tries(
+    worker: &Rc<Worker>,
+    cluster: &Rc<Cluster>,
+    asking: &Asking,
+    pipe: &GrpcPipe,
+    marks: &Marks<'_>,
+) -> Ended {
     if let Some(refusal) = cluster.hosts.refusal(&worker.random) {
         return unavailable(Refused::count(refusal, cluster.stats(worker)).body);
     }
@@ -219,7 +231,7 @@ async fn exchange(
     cluster: &Rc<Cluster>,
     asking: &Asking,
     pipe: &GrpcPipe,
-    marks: &Marks,
+    marks: &Marks<'_>,
     tries: Option<&mut Tries>,
 ) -> Ended {
     let Some(host) = cluster.hosts.pick(&worker.random) else {
@@ -235,11 +247,16 @@ async fn exchange(
     let upstream = match way.connection(true).await {
         Ok(upstream) => upstream,
         Err(NoConnection::Overflow | NoConnection::NoPool) => return unavailable("there is no connection"),
-        Err(_) => return lost("there is no connection", Reset::ConnectFailure),
+        Err(_) => {
+            marks.tried.unreached(&host);
+            return lost("there is no connection", Reset::ConnectFailure);
+        }
     };
     let Some((upstream, _underway)) = way.begin(upstream, &marks.settled) else {
         return unavailable("the circuit breaker for requests is open");
     };
+    let tried = &marks.tried;
+    tried.begin(&host);
     upstream.begin_request();
     // Once the request is complete, which a conversation is at its end only.
     let limit = tries.as_ref().and_then(|tries| tries.attempts.per_try).filter(|_| asking.single);
@@ -248,6 +265,7 @@ async fn exchange(
         cluster,
         pipe,
         begun: &marks.begun,
+        tried,
         single: asking.single,
         max_answer: asking.max_answer,
         upstream: Some(upstream),
@@ -269,9 +287,15 @@ async fn exchange(
         },
         Err(ended) => ended,
     };
-    let good = ended.http < 500;
-    let total = if good { &host.totals.successes } else { &host.totals.errors };
-    total.set(total.get() + 1);
+    if ended.lost == Some(Reset::Timeout) {
+        tried.late();
+    } else {
+        tried.count(ended.is_good);
+        if ended.lost.is_some() || !tried.is_answered() {
+            tried.broke();
+        }
+        tried.end();
+    }
     marks.settled.set(true);
     ended
 }
@@ -282,6 +306,7 @@ struct Exchange<'a> {
     cluster: &'a Rc<Cluster>,
     pipe: &'a GrpcPipe,
     begun: &'a Cell<bool>,
+    tried: &'a Tried<'a>,
     single: bool,
     max_answer: usize,
     /// `None`: this is the only one.
@@ -423,6 +448,7 @@ impl Exchange<'_> {
                     facts.framing = upstream.io.framed(facts.framing);
                     upstream.input.consume(consumed, buffers);
                     if !facts.interim {
+                        self.tried.answered(&self.head);
                         self.judge()?;
                         self.begun.set(true);
                         self.pipe.hear_initial(&self.head, !facts.framing.has_body());
@@ -432,12 +458,13 @@ impl Exchange<'_> {
                 }
                 ResponseParse::Reject(_) => {
                     upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
-                    Err(lost("the answer is malformed", Reset::ProtocolError))
+                    Err(Ended { http: 502, ..lost("the answer is malformed", Reset::ProtocolError) })
                 }
             };
         };
         let Ok(decoded) = decoder.decode(upstream.input.bytes(), &mut self.trailers) else {
-            return Err(ended(GrpcStatus::new(Code::Internal, "the answer is malformed"), 503));
+            let malformed = GrpcStatus::new(Code::Internal, "the answer is malformed");
+            return Err(Ended { lost: Some(Reset::ProtocolError), ..ended(malformed, 503) });
         };
         // What comes with another status than 200 is somebody's page about it.
         if self.head.status() == 200 {
@@ -489,6 +516,8 @@ impl Exchange<'_> {
         let all_in_one = self.trailers.is_empty() && of(&self.head.fields).is_some();
         self.pipe.hear_trailing(if all_in_one { &self.head.fields } else { &self.trailers });
         let said = of(&self.trailers).or_else(|| of(&self.head.fields));
+        let judged = Status::of(&self.trailers).or_else(|| Status::of(&self.head.fields));
+        let is_good = http < 500 && judged.is_some_and(|status| status.to_http() < 500);
         let status = match said {
             Some(status) if status.is_ok() && !self.unframer.is_empty() => {
                 GrpcStatus::new(Code::Internal, "the answer breaks off")
@@ -499,7 +528,7 @@ impl Exchange<'_> {
         };
         let now = self.worker.clock.now();
         let took = self.finished.map(|finished| now.millis_since(finished));
-        Ended { took, ..ended(status, http) }
+        Ended { is_good, took, ..ended(status, http) }
     }
 }
 
@@ -527,7 +556,7 @@ fn status(fields: &Fields) -> Option<GrpcStatus> {
 }
 
 fn ended(status: GrpcStatus, http: u16) -> Ended {
-    Ended { status, http, lost: None, again: false, took: None }
+    Ended { status, http, is_good: false, lost: None, again: false, took: None }
 }
 
 fn unavailable(why: &str) -> Ended {

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
-use postrider_http::grpc::Status;
 use postrider_http::{HeaderId, Reject, reason};
-use postrider_model::{Address, AnswerMatch, HeaderMatch};
+use postrider_model::Address;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Refusal;
 use postrider_upstream::outlier::Outcome;
@@ -272,7 +271,7 @@ impl Exchange {
         self.host.as_ref().is_some_and(|host| host.monitor.is_some())
     }
 
-    /// An answer counts for its host by its status, or by that of gRPC if its head has one.
+    /// An answer counts for its host.
     #[cold]
     pub(super) fn report_answer(&self, worker: &Worker) {
         // Filters of the upstream side see it first.
@@ -283,37 +282,8 @@ impl Exchange {
 
     #[cold]
     pub(super) fn report_passed_answer(&self, worker: &Worker) {
-        if !self.is_watched() {
-            return;
-        }
-        let grpc = Status::of(&self.response.fields).map(Status::to_http);
-        let status = grpc.unwrap_or(self.response.status());
-        let judged = match self.cluster.as_ref().and_then(|cluster| cluster.plan.model.upstream.errors.as_deref()) {
-            None => status,
-            Some(errors) => self.judged(errors, status),
-        };
-        self.report(Outcome::Answer(judged), worker);
-        // A failure is that alone, as in Envoy.
-        if judged < 500 && self.response.fields.get_name(b"x-envoy-degraded").is_some() {
-            self.report(Outcome::SaidDegraded, worker);
-        }
-    }
-
-    /// What an answer counts as, where the cluster says which ones are bad.
-    #[cold]
-    fn judged(&self, errors: &AnswerMatch, status: u16) -> u16 {
-        let code = status.to_string();
-        let holds = |header: &HeaderMatch| match header.name.as_str() {
-            ":status" => header.matches(&[&code]),
-            name => {
-                let lines = self.response.fields.get_all_name(name.as_bytes());
-                header.matches(&lines.collect::<Vec<_>>())
-            }
-        };
-        match (errors.matches(&holds), status) {
-            (true, 500..600) => status,
-            (true, _) => 500,
-            (false, _) => 200,
+        if let (Some(cluster), Some(host)) = (&self.cluster, &self.host) {
+            outlier::report_answer(cluster, host, &self.response, worker);
         }
     }
 

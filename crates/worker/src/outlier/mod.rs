@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use postrider_model::Endpoint;
+use postrider_http::ResponseHead;
+use postrider_http::grpc::Status;
+use postrider_model::{AnswerMatch, Endpoint, HeaderMatch};
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::Counter;
 use postrider_telemetry::stats::sets::cluster_outlier as stat;
@@ -46,6 +48,42 @@ pub(crate) fn report(cluster: &Cluster, host: &Host, outcome: Outcome, worker: &
             // Nobody heard of it: it is found out again.
             monitor.forget(cause);
         }
+    }
+}
+
+/// An answer counts for its host by its status, or by that of gRPC if its head has one.
+#[cold]
+#[inline(never)]
+pub(crate) fn report_answer(cluster: &Cluster, host: &Host, head: &ResponseHead, worker: &Worker) {
+    if host.monitor.is_none() {
+        return;
+    }
+    let status = Status::of(&head.fields).map_or(head.status(), Status::to_http);
+    let judged = match cluster.plan.model.upstream.errors.as_deref() {
+        None => status,
+        Some(errors) => judged(errors, head, status),
+    };
+    report(cluster, host, Outcome::Answer(judged), worker);
+    // A failure is that alone, as in Envoy.
+    if judged < 500 && head.fields.get_name(b"x-envoy-degraded").is_some() {
+        report(cluster, host, Outcome::SaidDegraded, worker);
+    }
+}
+
+/// What an answer counts as, where the cluster says which ones are bad.
+fn judged(errors: &AnswerMatch, head: &ResponseHead, status: u16) -> u16 {
+    let code = status.to_string();
+    let holds = |header: &HeaderMatch| match header.name.as_str() {
+        ":status" => header.matches(&[&code]),
+        name => {
+            let lines = head.fields.get_all_name(name.as_bytes());
+            header.matches(&lines.collect::<Vec<_>>())
+        }
+    };
+    match (errors.matches(&holds), status) {
+        (true, 500..600) => status,
+        (true, _) => 500,
+        (false, _) => 200,
     }
 }
 
