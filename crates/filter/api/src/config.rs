@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,6 +60,15 @@ impl WatchedFile {
         file
     }
 
+    /// The file as it is now. It may be large: a piece of it is in memory at a time.
+    pub fn now(path: &Path) -> WatchedFile {
+        let file = WatchedFile { path: path.to_owned(), digest: digest_of(path).ok() };
+        if file.digest.is_some() {
+            file.note();
+        }
+        file
+    }
+
     /// There is no such file, and something waits for it.
     pub fn note_absent(path: &Path) {
         WatchedFile { path: path.to_owned(), digest: None }.note();
@@ -83,6 +94,34 @@ impl WatchedFile {
     pub fn is_current(&self, content: Option<&[u8]>) -> bool {
         content.map(digest) == self.digest
     }
+
+    /// The same of what the file says now, likewise piece by piece.
+    pub fn stands(&self) -> bool {
+        digest_of(&self.path).ok() == self.digest
+    }
+
+    /// Whether the file says something else now. One that cannot be read does not.
+    pub fn says_otherwise(&self) -> bool {
+        digest_of(&self.path).is_ok_and(|now| Some(now) != self.digest)
+    }
+}
+
+/// How much of a file is in memory while it is compared: whole words.
+const PIECE: usize = 64 << 10;
+
+/// What [`digest`] says of the file's content.
+fn digest_of(path: &Path) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    let (mut hash, mut length, mut piece) = (0, 0, Vec::with_capacity(PIECE));
+    loop {
+        piece.clear();
+        file.by_ref().take(PIECE as u64).read_to_end(&mut piece)?;
+        length += piece.len();
+        if piece.len() < PIECE {
+            return Ok(finish(hash, &piece, length));
+        }
+        hash = fold(hash, piece.as_chunks().0);
+    }
 }
 
 fn digest(content: &[u8]) -> u64 {
@@ -92,16 +131,25 @@ fn digest(content: &[u8]) -> u64 {
 /// A number that tells contents apart, and orders of contents where one's is the `seed` of the next. It is quick, since
 /// modules of megabytes are told apart by it, and no help against somebody who looks for two contents with one number.
 pub fn fingerprint(seed: u64, content: &[u8]) -> u64 {
-    // Each step can be undone, so one other word gives another number for certain.
-    let step = |hash: u64, word: u64| {
-        let product = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        product ^ product >> 32
-    };
-    let (words, rest) = content.as_chunks();
+    finish(seed, content, content.len())
+}
+
+fn fold(seed: u64, words: &[[u8; 8]]) -> u64 {
+    words.iter().fold(seed, |hash, word| step(hash, u64::from_le_bytes(*word)))
+}
+
+/// The end of contents that are so long.
+fn finish(seed: u64, end: &[u8], length: usize) -> u64 {
+    let (words, rest) = end.as_chunks();
     let mut last = [0; 8];
     last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-    let hash = words.iter().fold(seed, |hash, word| step(hash, u64::from_le_bytes(*word)));
-    step(step(hash, u64::from_le_bytes(last)), content.len() as u64)
+    step(step(fold(seed, words), u64::from_le_bytes(last)), length as u64)
+}
+
+/// It can be undone, so one other word gives another number for certain.
+fn step(hash: u64, word: u64) -> u64 {
+    let product = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ product >> 32
 }
 
 /// A filter with its gateway-level configuration. Lives as long as the snapshot; shared by the workers.
@@ -484,6 +532,25 @@ mod tests {
         let chained = |first, second| fingerprint(fingerprint(0, first), second);
         assert_ne!(chained(b"ab", b"c"), chained(b"a", b"bc"));
         assert_ne!(chained(b"a", b"b"), chained(b"b", b"a"));
+    }
+
+    #[test]
+    fn a_file_that_is_compared_in_pieces_is_the_one_that_was_read_whole() {
+        let path = std::env::temp_dir().join(format!("postrider-watched-file-{}", std::process::id()));
+        for length in [0, 1, 8, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE + 13] {
+            let mut content: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+            std::fs::write(&path, &content).unwrap();
+            let whole = WatchedFile::new(&path, Some(&content));
+            assert_eq!(whole, WatchedFile::now(&path), "{length}");
+            assert!(whole.stands() && !whole.says_otherwise(), "{length}");
+            content.push(0);
+            std::fs::write(&path, &content).unwrap();
+            assert!(!whole.stands() && whole.says_otherwise(), "{length} and one");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let gone = WatchedFile::now(&path);
+        assert!(gone.stands() && !gone.says_otherwise(), "it was not there before either");
+        assert!(!WatchedFile::new(&path, Some(b"")).stands());
     }
 
     #[test]

@@ -151,10 +151,7 @@ impl<'a> Loader<'a> {
     pub fn is_outdated(&self) -> bool {
         let read = self.options.input.path().and_then(|path| std::fs::read(path).ok());
         read.is_some_and(|text| self.text.as_ref() != Some(&text))
-            || self.files.iter().chain(&self.tried).any(|file| {
-                let content = std::fs::read(&file.path).ok();
-                content.is_some() && !file.is_current(content.as_deref())
-            })
+            || self.files.iter().chain(&self.tried).any(WatchedFile::says_otherwise)
             || !self.values.is_current()
     }
 
@@ -402,8 +399,7 @@ impl<'a> Loader<'a> {
 
     /// The files of the plan in force as they are now.
     fn files_now(&self) -> Vec<WatchedFile> {
-        let now = |file: &WatchedFile| WatchedFile::new(&file.path, std::fs::read(&file.path).ok().as_deref());
-        self.files.iter().map(now).collect()
+        self.files.iter().map(|file| WatchedFile::now(&file.path)).collect()
     }
 
     fn count(&self, old: Option<&Snapshot>, snapshot: &Snapshot, changes: &[postrider_admin::Change]) {

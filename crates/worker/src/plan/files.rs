@@ -22,5 +22,5 @@ pub(super) fn read(path: &Path, files: &mut Vec<WatchedFile>) -> std::io::Result
 
 /// No file changed since it was read.
 pub(super) fn are_current(files: &[WatchedFile]) -> bool {
-    files.iter().all(|file| file.is_current(std::fs::read(&file.path).ok().as_deref()))
+    files.iter().all(WatchedFile::stands)
 }

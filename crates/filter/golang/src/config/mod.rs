@@ -128,7 +128,7 @@ impl GoFactory {
         let mut files = wanted.files;
         if wanted.apart.is_some() {
             // Another file is another process, while code in this one cannot be replaced.
-            files.push(WatchedFile::new(path, std::fs::read(path).ok().as_deref()));
+            files.push(WatchedFile::now(path));
         }
         let home = match wanted.apart {
             None => library::load(path).map(Home::Here),
