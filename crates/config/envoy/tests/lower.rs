@@ -269,6 +269,24 @@ fn a_negative_duration_in_typed_metadata_stays_what_it_is() {
     }
 }
 
+#[test]
+fn the_cluster_of_an_image_is_a_placeholder_and_not_missed() {
+    let text = |uri: &str| {
+        chain(&format!(
+            r#"
+          - name: wasm
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+              config:
+                vm_config:
+                  code: {{ remote: {{ sha256: "nil", http_uri: {{ uri: "{uri}", cluster: _, timeout: 1s }} }} }}"#
+        ))
+    };
+    let said = |uri: &str| common::said(&common::outcome(&text(uri), &|_: &str| true));
+    assert!(!said("oci://a.test/b:1").contains("unknown-cluster"), "{}", said("oci://a.test/b:1"));
+    assert!(said("http://a.test/b").contains("warning[unknown-cluster]"), "{}", said("http://a.test/b"));
+}
+
 /// What a filter is given of each kind of field that plugins have.
 #[test]
 fn a_filter_sees_structs_and_data_sources_as_they_were_written() {

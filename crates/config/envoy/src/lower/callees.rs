@@ -17,6 +17,8 @@ pub(super) fn note(cx: &mut Lowering<'_>, message: &Message, path: &str) {
         let below = format!("{path}.{name}");
         let named = NAMED.iter().find(|(kind, key, _)| message.type_name() == *kind && name == *key);
         match (named, &field.value) {
+            // An image is asked of its registry directly, so its cluster is a placeholder.
+            (Some(_), Value::String(_)) if names_image(message) => {}
             (Some((kind, _, required)), Value::String(cluster)) if !cluster.is_empty() => {
                 let (name, span) = (cluster.clone(), field.span());
                 if *kind == GRPC {
@@ -36,4 +38,12 @@ pub(super) fn note(cx: &mut Lowering<'_>, message: &Message, path: &str) {
             _ => {}
         }
     }
+}
+
+/// Whether it is an address of the form in which Istio names an image, `oci://registry/repository:tag`.
+fn names_image(message: &Message) -> bool {
+    message.fields.iter().any(|field| {
+        let is_image = |uri: &Value| matches!(uri, Value::String(uri) if uri.starts_with("oci://"));
+        field.descriptor.name() == "uri" && is_image(&field.value)
+    })
 }
