@@ -6,8 +6,8 @@ use wasmtime::{Config, Engine, Strategy};
 
 use crate::ticker;
 
-/// Stack of a guest: what proxies that host these modules give them.
-const MAX_GUEST_STACK: usize = 512 << 10;
+/// Stack of a guest: no recursion that ends in Envoy is too deep here. It is a part of the worker's.
+const MAX_GUEST_STACK: usize = 1280 << 10;
 
 /// The engine whose code runs fast, made when the first module is loaded.
 ///

@@ -4,7 +4,7 @@ use postrider_telemetry::log::Level;
 use wasmtime::{ExternType, Linker, Module, Val, ValType};
 
 use super::general::{is_heard, wall_nanos, write_log};
-use super::{Answer, Guest, NOT_CAPABLE, bytes, put, split};
+use super::{Answer, Guest, bytes, put, split};
 use crate::data::Data;
 use crate::status::OK;
 
@@ -13,7 +13,10 @@ const MODULES: [&str; 2] = ["wasi_unstable", "wasi_snapshot_preview1"];
 
 const BAD_DESCRIPTOR: u32 = 8;
 const FAULT: u32 = 21;
+const NO_SUCH_FILE: u32 = 44;
+const NOT_IMPLEMENTED: u32 = 52;
 const NOT_SUPPORTED: u32 = 58;
+const NO_FOLDER: u32 = 20;
 
 /// Most random bytes at once.
 const MAX_RANDOM: u32 = 1 << 20;
@@ -23,12 +26,14 @@ pub(super) fn define(linker: &mut Linker<Data>, module: &Module) -> wasmtime::Re
         linker.func_wrap(name, "fd_write", fd_write)?;
         linker.func_wrap(name, "fd_fdstat_get", fd_fdstat_get)?;
         linker.func_wrap(name, "fd_prestat_get", |_: Guest<'_>, _: u32, _: u32| BAD_DESCRIPTOR)?;
-        linker.func_wrap(name, "fd_prestat_dir_name", |_: Guest<'_>, _: u32, _: u32, _: u32| BAD_DESCRIPTOR)?;
+        linker.func_wrap(name, "fd_prestat_dir_name", |_: Guest<'_>, _: u32, _: u32, _: u32| NOT_IMPLEMENTED)?;
         linker.func_wrap(name, "fd_close", |_: Guest<'_>, _: u32| OK)?;
         linker.func_wrap(name, "environ_sizes_get", environ_sizes_get)?;
         linker.func_wrap(name, "environ_get", environ_get)?;
         linker.func_wrap(name, "args_sizes_get", args_sizes_get)?;
         linker.func_wrap(name, "args_get", |_: Guest<'_>, _: u32, _: u32| OK)?;
+        linker.func_wrap(name, "fd_tell", fd_tell)?;
+        linker.func_wrap(name, "clock_res_get", clock_res_get)?;
         linker.func_wrap(name, "clock_time_get", clock_time_get)?;
         linker.func_wrap(name, "random_get", random_get)?;
         linker.func_wrap(name, "sched_yield", |_: Guest<'_>| OK)?;
@@ -48,6 +53,8 @@ pub(super) fn define(linker: &mut Linker<Data>, module: &Module) -> wasmtime::Re
             "environ_get",
             "args_sizes_get",
             "args_get",
+            "fd_tell",
+            "clock_res_get",
             "clock_time_get",
             "random_get",
             "sched_yield",
@@ -57,14 +64,38 @@ pub(super) fn define(linker: &mut Linker<Data>, module: &Module) -> wasmtime::Re
         if known.contains(&import.name()) || !kind.results().all(|result| matches!(result, ValType::I32)) {
             continue;
         }
-        linker.func_new(import.module(), import.name(), kind, |_, _, results| {
+        let name = import.name().to_owned();
+        linker.func_new(import.module(), import.name(), kind, move |_, parameters, results| {
+            let descriptor = parameters.first().and_then(Val::i32);
             if let Some(result) = results.first_mut() {
-                *result = Val::I32(NOT_CAPABLE as i32);
+                *result = Val::I32(refusal(&name, descriptor) as i32);
             }
             Ok(())
         })?;
     }
     Ok(())
+}
+
+/// What Envoy answers where nothing is done. Standard output and error are all that is open, and have neither place nor size.
+fn refusal(name: &str, descriptor: Option<i32>) -> u32 {
+    match name {
+        "fd_seek" | "fd_advise" => OK,
+        "fd_sync"
+        | "fd_datasync"
+        | "fd_allocate"
+        | "fd_fdstat_set_rights"
+        | "fd_filestat_set_size"
+        | "fd_filestat_set_times" => match descriptor {
+            Some(1 | 2) => OK,
+            _ => BAD_DESCRIPTOR,
+        },
+        "fd_filestat_get" => BAD_DESCRIPTOR,
+        "fd_readdir" => NO_FOLDER,
+        "fd_pwrite" | "fd_renumber" if !matches!(descriptor, Some(1 | 2)) => BAD_DESCRIPTOR,
+        "path_open" => NO_SUCH_FILE,
+        "fd_read" | "fd_pread" | "fd_fdstat_set_flags" => NOT_IMPLEMENTED,
+        _ => NOT_SUPPORTED,
+    }
 }
 
 /// Standard output and error become lines of the log.
@@ -140,6 +171,22 @@ fn args_sizes_get(mut guest: Guest<'_>, out_count: u32, out_bytes: u32) -> Answe
     Ok(if told == [OK; 2] { OK } else { FAULT })
 }
 
+/// Output has no place: it is at its beginning.
+fn fd_tell(mut guest: Guest<'_>, descriptor: u32, out: u32) -> Answer {
+    if !matches!(descriptor, 1 | 2) {
+        return Ok(BAD_DESCRIPTOR);
+    }
+    Ok(if put(split(&mut guest).0, out, &[0; 8]) == OK { OK } else { FAULT })
+}
+
+/// Both clocks count nanoseconds.
+fn clock_res_get(mut guest: Guest<'_>, clock: u32, out: u32) -> Answer {
+    if !matches!(clock, 0 | 1) {
+        return Ok(NOT_SUPPORTED);
+    }
+    Ok(if put(split(&mut guest).0, out, &1_u64.to_le_bytes()) == OK { OK } else { FAULT })
+}
+
 fn clock_time_get(mut guest: Guest<'_>, clock: u32, _precision: u64, out: u32) -> Answer {
     let (memory, data) = split(&mut guest);
     let time = match clock {
@@ -168,4 +215,33 @@ fn poll_oneoff(mut guest: Guest<'_>, _in: u32, _out: u32, _count: u32, out_event
 
 fn proc_exit(_: Guest<'_>, code: u32) -> wasmtime::Result<()> {
     Err(wasmtime::Error::msg(format!("the module called proc_exit({code})")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_done_has_envoys_numbers() {
+        for (name, wanted) in [
+            ("path_open", 44),
+            ("path_create_directory", 58),
+            ("path_filestat_get", 58),
+            ("path_readlink", 58),
+            ("fd_read", 52),
+            ("fd_pread", 52),
+            ("fd_fdstat_set_flags", 52),
+            ("fd_seek", 0),
+            ("fd_sync", 0),
+            ("fd_renumber", 58),
+            ("fd_filestat_get", 8),
+            ("fd_readdir", 20),
+            ("sock_accept", 58),
+        ] {
+            assert_eq!(refusal(name, Some(1)), wanted, "{name}");
+        }
+        for (name, wanted) in [("fd_sync", 8), ("fd_allocate", 8), ("fd_seek", 0), ("fd_read", 52), ("fd_pwrite", 8)] {
+            assert_eq!(refusal(name, Some(9)), wanted, "{name} of a bad descriptor");
+        }
+    }
 }

@@ -285,9 +285,16 @@ fn the_systems_interface_has_output_chance_and_environment_and_no_files() {
         (call $note $"chance" (i64.ne (i64.load (i32.const 200)) (i64.const 0)))
         (call $note $"clock" (call $clock (i32.const 1) (i64.const 0) (i32.const 208)))
         (call $note $"none" (i32.eq (call $clock (i32.const 9) (i64.const 0) (i32.const 208)) (i32.const 58)))
-        (call $note $"open" (i32.eq (call $open (i32.const 3)) (i32.const 76)))
+        (call $note $"open" (i32.eq (call $open (i32.const 3)) (i32.const 58)))
+        (call $note $"resolution" (call $resolution (i32.const 1) (i32.const 208)))
+        (call $note $"nanoseconds" (i32.wrap_i64 (i64.load (i32.const 208))))
+        (call $note $"place" (call $tell (i32.const 1) (i32.const 208)))
+        (call $note $"beginning" (i64.eqz (i64.load (i32.const 208))))
+        (call $note $"no place" (call $tell (i32.const 0) (i32.const 208)))
         (i32.const 0))"#;
     let imports = r#"
+    (import "wasi_snapshot_preview1" "clock_res_get" (func $resolution (param i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "fd_tell" (func $tell (param i32 i32) (result i32)))
     (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
     (import "wasi_unstable" "environ_sizes_get" (func $environ_sizes (param i32 i32) (result i32)))
     (import "wasi_unstable" "environ_get" (func $environ (param i32 i32) (result i32)))
@@ -306,4 +313,32 @@ fn the_systems_interface_has_output_chance_and_environment_and_no_files() {
         ["write", "written", "descriptor", "variables", "variable", "random", "chance", "clock", "none", "open"];
     let noted = names.map(|name| trial.noted(name).unwrap());
     assert_eq!(noted, ["0", "2", "8", "1", "NAME=value", "0", "1", "0", "1", "1"]);
+    let more = ["resolution", "nanoseconds", "place", "beginning", "no place"];
+    assert_eq!(more.map(|name| trial.noted(name).unwrap()), ["0", "1", "0", "1", "8"]);
+}
+
+#[test]
+fn a_recursion_that_ends_in_envoy_ends_here() {
+    const FRAMES: u32 = 24_430;
+    let functions = format!(
+        r#"
+    (func $deep (param i32 i32 i32) (result i32)
+        (local i32)
+        (if (i32.eqz (local.get 0)) (then (return (i32.xor (local.get 1) (local.get 2)))))
+        (local.set 3 (call $deep
+            (i32.sub (local.get 0) (i32.const 1))
+            (i32.add (i32.mul (local.get 1) (i32.const 3)) (local.get 2))
+            (i32.xor (local.get 2) (local.get 0))))
+        (i32.add (i32.add (local.get 3) (i32.xor (local.get 1) (local.get 0))) (i32.mul (local.get 2) (local.get 3))))
+    (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+        (drop (call $deep (i32.const {FRAMES}) (i32.const 1) (i32.const 2)))
+        (call $note $"returned" (i32.const 1))
+        (drop (call $deep (i32.const -1) (i32.const 1) (i32.const 2)))
+        (call $note $"never" (i32.const 1))
+        (i32.const 0))"#
+    );
+    let mut trial = Trial::new(&module(&functions));
+    trial.head(true);
+    assert_eq!(trial.noted("returned").as_deref(), Some("1"));
+    assert_eq!(trial.noted("never"), None, "one without an end is stopped");
 }
