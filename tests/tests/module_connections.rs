@@ -80,6 +80,16 @@ fn ask<S: Transport>(client: &mut RawClient<S>, command: &str) -> String {
 }
 
 #[test]
+fn the_admin_says_that_a_connection_without_its_filter_ends() {
+    if !postrider_only() {
+        return;
+    }
+    let site = Line::carried(&[module("loud")]);
+    let text = site.proxy.admin_get("/plugins").text().to_owned();
+    assert!(text.contains("on error end the connection; no budget; no circuit"), "{text}");
+}
+
+#[test]
 fn bytes_are_seen_and_changed_both_ways() {
     let site = Line::carried(&[module("loud")]);
     let mut client = site.client();

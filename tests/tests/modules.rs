@@ -381,6 +381,28 @@ fn a_plugin_that_keeps_failing_is_passed_by() {
     assert_eq!(site.stat("plugin.noted.circuit_open"), 1);
 }
 
+/// Envoy asks the module for each stream.
+#[test]
+fn a_filter_of_envoys_type_that_keeps_failing_is_asked_for_each_stream() {
+    let site = with("failing", "").start();
+    for _ in 0..12 {
+        assert_eq!(site.get("/", "").status, 500);
+    }
+    if !postrider_only() {
+        return;
+    }
+    assert_eq!(site.proxy.stats().sum("plugin.", ".errors"), 12, "none was passed by");
+    let text = site.proxy.admin_get("/plugins").text().to_owned();
+    assert!(text.contains("on error 500; no budget; no circuit"), "{text}");
+    assert!(!text.contains("code  from"), "{text}");
+    let plugin = site.proxy.admin_json("/plugins?format=json")["plugins"][0].clone();
+    assert_eq!(plugin["digest"].as_str().map(str::len), Some(16), "{plugin}");
+    assert_eq!((&plugin["circuit"], &plugin["policy"]["cpu_ms"]), (&json!("none"), &Value::Null), "{plugin}");
+    let manifest = site::with([native(filters(), json!({}))]).start();
+    let text = manifest.proxy.admin_get("/plugins").text().to_owned();
+    assert!(text.contains("on error continue; no budget; circuit opens at 10 faults in 10 s for 5 s"), "{text}");
+}
+
 /// Does what requests say in `x-do`; the log has what came of it.
 fn scripted() -> Plan {
     let module = json!({"module": {"local": {"filename": script()}}});

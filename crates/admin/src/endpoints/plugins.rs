@@ -242,7 +242,10 @@ fn write_plugin(plugin: &PluginStatus, usage: &Usage, asked: bool, out: &mut Str
     if plugin.is_by_admin {
         writeln!(out, "  by PUT /plugins/{}, not by the file", plugin.name)?;
     }
-    writeln!(out, "  code {} from {}", plugin.digest, plugin.source)?;
+    match plugin.digest.as_str() {
+        "" => writeln!(out, "  code from {}", plugin.source)?,
+        digest => writeln!(out, "  code {digest} from {}", plugin.source)?,
+    }
     for (name, source, digest) in &plugin.scripts {
         writeln!(out, "  script {name}: code {digest} from {source}")?;
     }

@@ -63,6 +63,8 @@ pub struct Policy {
     pub circuit: CircuitRule,
     /// The clusters that it may call; `None` is any.
     pub clusters: Option<Vec<String>>,
+    /// Below HTTP: a connection that it cannot have its part of ends, whatever `on_error` says.
+    pub ends_connections: bool,
 }
 
 /// What becomes of a stream whose plugin failed.
@@ -114,6 +116,7 @@ impl Default for Policy {
             memory: DEFAULT_MEMORY,
             circuit: DEFAULT_CIRCUIT,
             clusters: None,
+            ends_connections: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Weak as SharedWeak};
 
-use postrider_filter_api::plugin::Facts;
+use postrider_filter_api::plugin::{Facts, Policy};
 use postrider_filter_api::{ConfigError, Host, Place};
 use postrider_filter_plugin::read::keep;
 use postrider_filter_plugin::{Account, Edition, Metrics};
@@ -123,7 +123,8 @@ impl<K: Kind> FilterConfig<K> {
         let Some(make) = entries.config_new().filter(|_| absent.is_empty()) else {
             return Err(format!("{} has no {}: it lacks {}", library.source, K::PLURAL, absent.join(", ")));
         };
-        let facts = facts(name, library.source.clone());
+        let facts = facts(name, &library);
+        let facts = Facts { policy: Policy { ends_connections: true, ..facts.policy }, ..facts };
         let made = Arc::new_cyclic(|this| FilterConfig {
             entries,
             facts,

@@ -4,8 +4,10 @@
 use std::ffi::CString;
 
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SectionKind};
+use postrider_filter_api::fingerprint;
 
 use crate::callbacks::FUNCTIONS;
+use crate::library;
 use crate::others::OTHERS;
 
 /// What the names of the proxy's functions begin with.
@@ -47,6 +49,8 @@ const PLAIN: [&str; 6] = ["libc.so.", "libm.so.", "libpthread.so.", "libgcc_s.so
 /// What a module's file says of its code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
+    /// What tells it from others, as the admin shows it.
+    pub(crate) digest: String,
     /// Functions for HTTP filters that do nothing and answer nothing or 0, in order.
     idle: Vec<String>,
     /// The module has no way to do something about a message that it is not asked about, but to let it go on.
@@ -79,6 +83,7 @@ pub(crate) fn check(content: &[u8]) -> Result<Contents, String> {
         .collect();
     if unknown.is_empty() {
         return Ok(Contents {
+            digest: format!("{:016x}", fingerprint(0, content)),
             idle: idle(&file),
             stays_in_hooks: stays_in_hooks(&file),
             uses_connection: wants(&file, |name| OF_CONNECTIONS.contains(&name) || BY_OTHERS.contains(&name)),
@@ -86,7 +91,13 @@ pub(crate) fn check(content: &[u8]) -> Result<Contents, String> {
             runs_at_once: runs_at_once(&file),
         });
     }
-    Err(format!("the module needs functions that this proxy does not have: {}", unknown.join(", ")))
+    let mut error = format!("the module needs functions that this proxy does not have: {}", unknown.join(", "));
+    let nowhere = needs(&file).map(|libraries| library::nowhere(of_others(&file), &libraries)).unwrap_or_default();
+    if !nowhere.is_empty() {
+        let nowhere: Vec<_> = nowhere.iter().map(|name| name.to_string_lossy()).collect();
+        error.push_str(&format!("; and others that none of its libraries has: {}", nowhere.join(", ")));
+    }
+    Err(error)
 }
 
 /// What is looked for when the module is loaded, or when it is called first. Nothing is known of a module that loads

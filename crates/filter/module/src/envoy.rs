@@ -17,7 +17,7 @@ use crate::callbacks::runtime;
 use crate::config::{Config, Given, Phases, RouteSettings, Secrets};
 use crate::hooks::Hosted;
 use crate::on_worker::OnWorker;
-use crate::source::{Found, absent, module};
+use crate::source::{Found, absent, facts, module};
 
 pub(crate) const KIND: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
 const ROUTE_KIND: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute";
@@ -42,17 +42,9 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
         Some(Found::Missing(source)) => return Ok(Arc::new(Missing::new(absent(name, source), None))),
         None => return Err(errors),
     };
-    let facts = Facts {
-        name: name.to_owned(),
-        version: String::new(),
-        runtime: "native",
-        source: module.library.source.clone(),
-        digest: String::new(),
-        // Envoy answers so when a module cannot make its part of a stream.
-        policy: Policy { on_error: OnError::Respond(500), ..Policy::default() },
-        config: Value::Map(Vec::new()),
-        schema: None,
-    };
+    let facts = facts(name, &module.library);
+    // Envoy answers so when a module cannot make its part of a stream.
+    let facts = Facts { policy: Policy { on_error: OnError::Respond(500), ..facts.policy }, ..facts };
     let given = Given { namespace: module.namespace, secrets };
     let make = || Config::new(module.library, facts, given, Phases::ALL, &filter, &config, FAILED);
     let made = runtime::known_during(module.runtime, make);

@@ -82,7 +82,7 @@ impl Library {
     pub(crate) fn copied(path: &Path, content: &[u8], options: Options) -> Result<(Library, String), String> {
         let source = path.display().to_string();
         let contents = elf::check(content).map_err(|error| format!("{source}: {error}"))?;
-        let digest = postrider_filter_plugin::Code::inline(content, &source).digest;
+        let digest = contents.digest.clone();
         let name = path.file_name().unwrap_or(OsStr::new("module.so"));
         let folder = env::temp_dir().join(format!("postrider-module-{}-{digest}", std::process::id()));
         let copy = folder.join(name);
@@ -220,6 +220,28 @@ fn open_whole(name: &CStr, flags: i32, source: &str, contents: &Contents) -> Res
     }
 }
 
+/// What of `wanted` is nowhere, of a module that will not be loaded: nothing where one of its libraries is not in the process yet,
+/// since that would run code of its.
+pub(crate) fn nowhere(wanted: Vec<CString>, libraries: &[&str]) -> Vec<CString> {
+    let known = |library: &&str| {
+        let name = CString::new(*library).ok()?;
+        // SAFETY: a text that ends; it loads nothing.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        (!handle.is_null()).then_some(handle)
+    };
+    let handles: Vec<_> = libraries.iter().filter_map(known).collect();
+    let is_missing = |name: &CString| {
+        // SAFETY: texts that end; the handles are open.
+        let found = |handle| !unsafe { libc::dlsym(handle, name.as_ptr()) }.is_null();
+        !found(libc::RTLD_DEFAULT) && !handles.iter().any(|handle| found(*handle))
+    };
+    let all_known = handles.len() == libraries.len();
+    let missing = wanted.into_iter().filter(|name| all_known && is_missing(name)).collect();
+    // SAFETY: each was opened once above, and nothing of it was kept.
+    handles.iter().for_each(|handle| _ = unsafe { libc::dlclose(*handle) });
+    missing
+}
+
 /// What a module says that it was built for.
 #[derive(Debug, PartialEq, Eq)]
 enum Version {
@@ -311,6 +333,13 @@ mod tests {
             let told = "the module needs functions that none of its libraries has: another_unknown, one_unknown";
             assert_eq!(error, format!("{}: {told}", alone.canonicalize().unwrap().display()));
         }
+        let unknown = "int one_unknown(void); int envoy_dynamic_module_callback_nope(void);
+            int f(void) { return one_unknown() + envoy_dynamic_module_callback_nope(); }";
+        let both = built(&folder, "both", unknown, &[]);
+        let error = Library::at(&both, Options::default()).unwrap_err();
+        let told = "the module needs functions that this proxy does not have: envoy_dynamic_module_callback_nope; \
+            and others that none of its libraries has: one_unknown";
+        assert_eq!(error, format!("{}: {told}", both.canonicalize().unwrap().display()));
         // It would end the process while it is loaded.
         let constructor = "__attribute__((constructor)) static void begin(void) { f(1.0); }";
         let early = built(&folder, "early", &format!("{source} {constructor}"), &["-lm"]);

@@ -117,7 +117,7 @@ impl LoggerConfig {
                 library.source
             ));
         };
-        let facts = facts(name, library.source.clone());
+        let facts = facts(name, &library);
         let made = Arc::new(LoggerConfig {
             entries,
             facts,

@@ -16,7 +16,7 @@ use crate::config::{Config, Given, Phases};
 use crate::hooks::Hosted;
 use crate::library::{Library, Options};
 use crate::on_worker::OnWorker;
-use crate::source::fetched;
+use crate::source::{fetched, unbounded};
 
 pub(crate) const RUNTIME: &str = "native";
 
@@ -49,14 +49,16 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     let below = |error: ValueError| ValueError { path: format!("options.{}", error.path), message: error.message };
     errors.extend(found.into_iter().map(below));
     let Some((code, place)) = code.filter(|_| errors.is_empty()) else { return Err(errors) };
+    let facts = manifest.facts(RUNTIME);
+    let facts = Facts { policy: unbounded(facts.policy), ..facts };
     if code.missing.is_some() {
-        return Ok(Arc::new(Missing::new(Facts { source: code.source, ..manifest.facts(RUNTIME) }, manifest.schema)));
+        return Ok(Arc::new(Missing::new(Facts { source: code.source, ..facts }, manifest.schema)));
     }
     let at = |path: &str, message: String| vec![ValueError { path: path.to_owned(), message }];
     let path = Path::new(&code.source);
     let (library, digest) = Library::copied(path, &code.text, options).map_err(|message| at(place, message))?;
     let library = Arc::new(library);
-    let facts = Facts { source: code.source.clone(), digest, ..manifest.facts(RUNTIME) };
+    let facts = Facts { source: code.source.clone(), digest, ..facts };
     let namespace = namespace.map_or_else(|| format!("{NAMESPACE}.{}", manifest.name), str::to_owned);
     let plugin = Plugin {
         edition: code.edition(),

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_filter_api::ConfigError;
-use postrider_filter_api::plugin::{Facts, OnError, Policy};
+use postrider_filter_api::plugin::{CircuitRule, Facts, OnError, Policy};
 use postrider_filter_plugin::read::keep;
 use postrider_filter_plugin::{Code, Edition};
 use postrider_model::{Fields, Value, ValueError};
@@ -34,23 +35,31 @@ pub(crate) struct Module {
     pub(crate) runtime: Vec<(String, Value)>,
 }
 
+/// Machine code runs as long and takes as much as it wants: nothing stops a call, so none counts as stopped.
+pub(crate) fn unbounded(policy: Policy) -> Policy {
+    let circuit = CircuitRule { cpu_kills: 0, ..policy.circuit };
+    Policy { cpu: Duration::MAX, memory: usize::MAX, circuit, ..policy }
+}
+
 /// What the admin tells of a module that Envoy's configuration names.
-pub(crate) fn facts(name: &str, source: String) -> Facts {
+pub(crate) fn facts(name: &str, library: &Library) -> Facts {
+    Facts { digest: library.contents.digest.clone(), ..absent(name, library.source.clone()) }
+}
+
+/// The same of a module that is not here.
+pub(crate) fn absent(name: &str, source: String) -> Facts {
+    let policy = unbounded(Policy { on_error: OnError::Continue, ..Policy::default() });
     Facts {
         name: name.to_owned(),
         version: String::new(),
         runtime: "native",
         source,
         digest: String::new(),
-        policy: Policy::default(),
+        // Envoy has none: a module that fails is called again with the next stream.
+        policy: Policy { circuit: CircuitRule { faults: 0, ..policy.circuit }, ..policy },
         config: Value::Map(Vec::new()),
         schema: None,
     }
-}
-
-/// The same of a module that is not here.
-pub(crate) fn absent(name: &str, source: String) -> Facts {
-    Facts { policy: Policy { on_error: OnError::Continue, ..Policy::default() }, ..facts(name, source) }
 }
 
 /// `DynamicModuleConfig`

@@ -226,6 +226,7 @@ fn status(facts: &Facts, note: Option<&str>, standing: Standing) -> PluginStatus
         scripts: standing.scripts.into_iter().map(|script| (script.name, script.source, script.digest)).collect(),
         last_error: standing.last_error,
         on_error: match policy.on_error {
+            _ if policy.ends_connections => "end the connection".to_owned(),
             OnError::Continue => "continue".to_owned(),
             OnError::Respond(status) => status.to_string(),
         },
