@@ -139,6 +139,25 @@ fn each_request_of_a_connection_has_its_own_bytes() {
     }
 }
 
+/// It had those of the request before it.
+#[test]
+fn a_refused_request_has_its_own_bytes() {
+    let (origin, log) = (Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"), Log::new());
+    let config = Config::proxy_to(origin.address);
+    let config = config.overlay_filter("http", json!({"access_log": [log.logger()]}));
+    let launch = Launch::default().with_arguments(&["--file-flush-interval-msec", "20"]);
+    let proxy = Proxy::start_with(&config, launch);
+    let long = format!("GET / HTTP/1.1\r\nhost: a\r\nx-long: {}\r\nconnection: close\r\n\r\n", "y".repeat(700));
+    let refused = "GET /a HTTP/1.1\r\nconnection: close\r\n\r\n";
+    for (at, (request, status)) in [(long.as_str(), 200), (refused, 400)].into_iter().enumerate() {
+        assert_eq!(RawClient::once(proxy.address("http"), request.as_bytes()).unwrap().status, status);
+        assert_eq!(
+            log.lines(at + 1)[at].bytes("DOWNSTREAM_HEADER_BYTES_RECEIVED"),
+            fields(request.as_bytes()) - [3, 1][at]
+        );
+    }
+}
+
 #[test]
 fn a_large_body_is_counted_in_both_directions() {
     const LENGTH: usize = 3 << 20;

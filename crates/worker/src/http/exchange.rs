@@ -244,6 +244,7 @@ impl Exchange {
         self.facts = RequestFacts::default();
         // What the last head had is not this one's.
         self.info.request_head_bytes = 0;
+        self.marks.fields = 0;
         self.refused = Some(reject);
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Marks {
     client: Counts,
     upstream: Counts,
     /// Of the request's head, as it was received.
-    fields: u64,
+    pub(super) fields: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,6 +53,16 @@ impl Exchange {
     #[inline(never)]
     pub(super) fn meter_own_head(&mut self, head: &[u8]) {
         self.marks.fields = size_of_fields(head);
+    }
+
+    /// The request's head is refused: it counts if it is whole.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn meter_refused_head(&mut self, received: &[u8]) {
+        const END: &[u8] = b"\r\n\r\n";
+        if let Some(at) = received.windows(END.len()).position(|bytes| bytes == END) {
+            self.meter_own_head(received.get(..at).unwrap_or_default());
+        }
     }
 
     /// The request begins; its head was read.

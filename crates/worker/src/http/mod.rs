@@ -334,6 +334,9 @@ impl Connection {
             }
             RequestParse::Reject(reject) => {
                 exchange.refuse(reject);
+                if http.meters {
+                    exchange.meter_refused_head(self.input.bytes());
+                }
                 if let Io::Http2(stream) = &mut self.io {
                     exchange.begin_stream(stream);
                 }
