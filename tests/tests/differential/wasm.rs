@@ -184,6 +184,10 @@ fn records(launch: Launch, down: SocketAddr) -> Seen {
         drop(client);
         wait(listener);
     }
+    // A line is there before its record is counted.
+    for counter in ["calls", "records"] {
+        proxy.wait_stat(&format!("wasmcustom.witness.{counter}"), records as u64);
+    }
     note(&mut seen, &proxy, 0, &[(origin.address, "<a>"), (down, "<down>")], "record");
     seen
 }
