@@ -76,7 +76,10 @@ fn is_terminal(filter: &Reader<'_>) -> bool {
 }
 
 fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
-    config.ignore("suppress_grpc_request_failure_code_stats", "gRPC status codes are not counted");
+    if config.bool("suppress_grpc_request_failure_code_stats") {
+        let what = "leaving the status of gRPC requests out of the counts of clusters";
+        cx.refuse(config, "suppress_grpc_request_failure_code_stats", what);
+    }
     let moments = config.message("upstream_log_options").map(|options| LogMoments {
         start: false,
         connected: options.bool("flush_upstream_log_on_upstream_stream"),
