@@ -291,6 +291,7 @@ impl<'a> Loader<'a> {
         self.forget_gone_scopes(&plan);
         self.files = plan.files().cloned().chain(secrets).collect();
         self.tried.clear();
+        self.forget_what_came_back();
         self.code.settle(self.waits);
         let now = SystemTime::now();
         self.values.count(&runtime);
@@ -395,6 +396,13 @@ impl<'a> Loader<'a> {
             }
         }
         self.tried = read;
+        self.forget_what_came_back();
+    }
+
+    /// What was there when it was read is told again when it goes, however soon that is.
+    fn forget_what_came_back(&mut self) {
+        let files = &self.files;
+        self.gone.retain(|path| !files.iter().any(|file| file.path == *path && !file.is_current(None)));
     }
 
     /// The files of the plan in force as they are now.
