@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -60,9 +59,9 @@ impl WatchedFile {
         file
     }
 
-    /// The file as it is now. It may be large: a piece of it is in memory at a time.
-    pub fn now(path: &Path) -> WatchedFile {
-        let file = WatchedFile { path: path.to_owned(), digest: digest_of(path).ok() };
+    /// A file as it says now. It may be large: a piece of it is in memory at a time.
+    pub fn of(path: &Path, content: io::Result<impl Read>) -> WatchedFile {
+        let file = WatchedFile { path: path.to_owned(), digest: content.and_then(digest_of).ok() };
         if file.digest.is_some() {
             file.note();
         }
@@ -96,13 +95,13 @@ impl WatchedFile {
     }
 
     /// The same of what the file says now, likewise piece by piece.
-    pub fn stands(&self) -> bool {
-        digest_of(&self.path).ok() == self.digest
+    pub fn stands(&self, content: io::Result<impl Read>) -> bool {
+        content.and_then(digest_of).ok() == self.digest
     }
 
     /// Whether the file says something else now. One that cannot be read does not.
-    pub fn says_otherwise(&self) -> bool {
-        digest_of(&self.path).is_ok_and(|now| Some(now) != self.digest)
+    pub fn says_otherwise(&self, content: io::Result<impl Read>) -> bool {
+        content.and_then(digest_of).is_ok_and(|now| Some(now) != self.digest)
     }
 }
 
@@ -110,12 +109,11 @@ impl WatchedFile {
 const PIECE: usize = 64 << 10;
 
 /// What [`digest`] says of the file's content.
-fn digest_of(path: &Path) -> io::Result<u64> {
-    let mut file = File::open(path)?;
+fn digest_of(mut content: impl Read) -> io::Result<u64> {
     let (mut hash, mut length, mut piece) = (0, 0, Vec::with_capacity(PIECE));
     loop {
         piece.clear();
-        file.by_ref().take(PIECE as u64).read_to_end(&mut piece)?;
+        content.by_ref().take(PIECE as u64).read_to_end(&mut piece)?;
         length += piece.len();
         if piece.len() < PIECE {
             return Ok(finish(hash, &piece, length));
@@ -518,6 +516,8 @@ impl Registry {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use std::fs::File;
+
     use super::*;
 
     #[test]
@@ -541,16 +541,19 @@ mod tests {
             let mut content: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
             std::fs::write(&path, &content).unwrap();
             let whole = WatchedFile::new(&path, Some(&content));
-            assert_eq!(whole, WatchedFile::now(&path), "{length}");
-            assert!(whole.stands() && !whole.says_otherwise(), "{length}");
+            assert_eq!(whole, WatchedFile::of(&path, File::open(&path)), "{length}");
+            assert!(whole.stands(File::open(&path)) && !whole.says_otherwise(File::open(&path)), "{length}");
             content.push(0);
             std::fs::write(&path, &content).unwrap();
-            assert!(!whole.stands() && whole.says_otherwise(), "{length} and one");
+            assert!(!whole.stands(File::open(&path)) && whole.says_otherwise(File::open(&path)), "{length} and one");
         }
         std::fs::remove_file(&path).unwrap();
-        let gone = WatchedFile::now(&path);
-        assert!(gone.stands() && !gone.says_otherwise(), "it was not there before either");
-        assert!(!WatchedFile::new(&path, Some(b"")).stands());
+        let gone = WatchedFile::of(&path, File::open(&path));
+        assert!(
+            gone.stands(File::open(&path)) && !gone.says_otherwise(File::open(&path)),
+            "it was not there before either"
+        );
+        assert!(!WatchedFile::new(&path, Some(b"")).stands(File::open(&path)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Puts configurations in force: the first one, and each that replaces it. A bad one changes nothing.
 
 use std::collections::{BTreeSet, HashSet};
+use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -151,7 +152,7 @@ impl<'a> Loader<'a> {
     pub fn is_outdated(&self) -> bool {
         let read = self.options.input.path().and_then(|path| std::fs::read(path).ok());
         read.is_some_and(|text| self.text.as_ref() != Some(&text))
-            || self.files.iter().chain(&self.tried).any(WatchedFile::says_otherwise)
+            || self.files.iter().chain(&self.tried).any(|file| file.says_otherwise(File::open(&file.path)))
             || !self.values.is_current()
     }
 
@@ -407,7 +408,7 @@ impl<'a> Loader<'a> {
 
     /// The files of the plan in force as they are now.
     fn files_now(&self) -> Vec<WatchedFile> {
-        self.files.iter().map(|file| WatchedFile::now(&file.path)).collect()
+        self.files.iter().map(|file| WatchedFile::of(&file.path, File::open(&file.path))).collect()
     }
 
     fn count(&self, old: Option<&Snapshot>, snapshot: &Snapshot, changes: &[postrider_admin::Change]) {

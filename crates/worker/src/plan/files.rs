@@ -22,5 +22,5 @@ pub(super) fn read(path: &Path, files: &mut Vec<WatchedFile>) -> std::io::Result
 
 /// No file changed since it was read.
 pub(super) fn are_current(files: &[WatchedFile]) -> bool {
-    files.iter().all(WatchedFile::stands)
+    files.iter().all(|file| file.stands(std::fs::File::open(&file.path)))
 }

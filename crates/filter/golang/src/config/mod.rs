@@ -128,7 +128,7 @@ impl GoFactory {
         let mut files = wanted.files;
         if wanted.apart.is_some() {
             // Another file is another process, while code in this one cannot be replaced.
-            files.push(WatchedFile::now(path));
+            files.push(WatchedFile::of(path, std::fs::File::open(path)));
         }
         let home = match wanted.apart {
             None => library::load(path).map(Home::Here),
