@@ -179,6 +179,9 @@ impl<C> Cluster<C> {
     /// Takes over what checks found out about a host. One that discovery had dropped goes when it fails.
     pub fn set_health(&self, endpoint: &Endpoint, health: Health, random: &Random) -> Vec<C> {
         let mut hosts = self.hosts.borrow_mut();
+        if !hosts.all.iter().any(|host| *host.endpoint == *endpoint) {
+            return Vec::new();
+        }
         // An endpoint that stands twice is two hosts.
         let mut gone = Vec::new();
         hosts.all.retain(|host| {
