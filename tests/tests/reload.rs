@@ -194,6 +194,94 @@ fn a_websocket_outlives_even_a_change_of_its_own_routes() {
     assert_eq!(tunnel.read_exact(4).unwrap(), b"ping");
 }
 
+/// A listener whose chains relay what comes from either address; `changed` names the statistics of the first.
+fn relays(echo: &Origin, changed: &str) -> Config {
+    let chain = |source: &str, prefix: &str| {
+        json!({
+            "filter_chain_match": {"source_prefix_ranges": [{"address_prefix": source, "prefix_len": 32}]},
+            "filters": [config::tcp_filter(json!({"stat_prefix": prefix, "cluster": "echo"}))],
+        })
+    };
+    let chains = json!([chain("127.0.0.2", changed), chain("127.0.0.3", "same")]);
+    Config::new().listener("relays", json!({"filter_chains": chains})).cluster("echo", &[echo.address])
+}
+
+fn relayed(source: [u8; 4], address: SocketAddr) -> RawClient {
+    let mut client = RawClient::from_stream(net::connect_from(source.into(), address));
+    client.send("ping");
+    assert_eq!(client.read_exact(4).unwrap(), b"ping");
+    client
+}
+
+#[test]
+fn connections_of_a_dropped_filter_chain_end_after_the_drain_time_and_its_neighbours_stay() {
+    if !postrider_only() {
+        return;
+    }
+    let echo = Origin::tcp_echo("");
+    let launch = Launch::default().with_arguments(&["--drain-time-s", "1"]);
+    let mut proxy = Proxy::start_with(&relays(&echo, "old"), launch);
+    let address = proxy.address("relays");
+    let mut dropped = relayed([127, 0, 0, 2], address);
+    let mut kept = relayed([127, 0, 0, 3], address);
+    assert!(accepted(&proxy.reload(relays(&echo, "new").to_yaml())));
+    dropped.send("pong");
+    assert_eq!(dropped.read_exact(4).unwrap(), b"pong", "it goes on for the drain time");
+    assert_eq!(dropped.read_to_end().unwrap(), b"");
+    echo.wait_open_at_most(1);
+    kept.send("pong");
+    assert_eq!(kept.read_exact(4).unwrap(), b"pong");
+    relayed([127, 0, 0, 2], address);
+    wait_until("nothing drains any more", || proxy.stats().value("listener_manager.total_filter_chains_draining") == 0);
+}
+
+#[test]
+fn whatever_a_removed_listener_serves_ends_after_the_drain_time() {
+    if !postrider_only() {
+        return;
+    }
+    let (gate, slow) = slow_origin();
+    let (sockets, echo) = (websocket_origin(), Origin::tcp_echo(""));
+    let stays = || marked(&slow, "stays");
+    let build = websocket_listener(stays(), "sockets")
+        .cluster("sockets", &[sockets.address])
+        .http_named(
+            "slow",
+            json!({"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                {"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0s"}},
+            ]}]}}),
+        )
+        .listener(
+            "echo",
+            json!({"filter_chains": [{"filters": [config::extension(
+                "envoy.filters.network.echo", "filters.network.echo.v3.Echo", json!({}),
+            )]}]}),
+        )
+        .tcp("relay", json!({"cluster": "echo"}))
+        .cluster("echo", &[echo.address]);
+    let launch = Launch::default().with_arguments(&["--drain-time-s", "1"]);
+    let mut proxy = Proxy::start_with(&build, launch);
+    let mut tunnel = open_websocket(proxy.address("sockets"));
+    let mut waiting = RawClient::connect(proxy.address("slow"));
+    waiting.send(get("/slow"));
+    slow.wait_requests(1);
+    let mut relayed = RawClient::connect(proxy.address("relay"));
+    let mut echoed = RawClient::connect(proxy.address("echo"));
+    for client in [&mut relayed, &mut echoed] {
+        client.send("ping");
+        assert_eq!(client.read_exact(4).unwrap(), b"ping");
+    }
+    assert!(accepted(&proxy.reload(stays().to_yaml())));
+    for client in [&mut tunnel, &mut relayed, &mut echoed, &mut waiting] {
+        assert!(client.closed(), "the drain time is over");
+    }
+    sockets.wait_open_at_most(0);
+    echo.wait_open_at_most(0);
+    gate.open();
+    assert_eq!(proxy.get("/").header("x-mark"), "stays");
+    wait_until("nothing drains any more", || proxy.stats().value("listener_manager.total_listeners_draining") == 0);
+}
+
 #[test]
 fn a_request_in_flight_ends_on_the_configuration_it_began_with() {
     if !postrider_only() {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -242,6 +242,20 @@ pub fn original_destination(socket: &impl AsFd) -> Option<SocketAddr> {
 /// The socket is gone.
 pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_linger(Some(Duration::ZERO))
+}
+
+/// Breaks a connection under whoever waits for it: the peer sees its end, the owner of the socket a reset.
+///
+/// `number` is the descriptor of an open socket, which its owner closes later; another number does no harm to memory.
+pub fn break_connection(number: RawFd) {
+    let disconnected = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    let size = size_of::<libc::sockaddr>() as libc::socklen_t;
+    // SAFETY: neither call keeps what it is given, and `connect` reads `size` bytes of an address that lives on this stack.
+    unsafe {
+        libc::shutdown(number, libc::SHUT_RDWR);
+        // A socket that only was shut would still seem to take what is sent, until the peer answers.
+        libc::connect(number, &raw const disconnected, size);
+    }
 }
 
 #[cfg(test)]

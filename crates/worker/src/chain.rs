@@ -11,13 +11,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use postrider_filter_api::{Filter, Guard, Hooks, NetworkFilter, Place, RouteBlocks, StreamInfo, Surroundings};
 use postrider_http::{EscapedSlashes, FieldLine, HeadLimits, HeaderId, PathOptions, RequestRules, Underscores};
 use postrider_model::{AccessLog, Codec, Direction, HttpConnection, LogOutput, NameForm, TcpProxy};
-use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{group, http, http_routes, listener_http, tcp, watched_route};
+use postrider_telemetry::{Block, info};
 use postrider_tls::ServerTls;
 
 use crate::cluster::{Cluster, stat_name};
 use crate::cost::Cost;
 use crate::http::{LocalReplies, counts};
+use crate::io::Connections;
 use crate::limit::Limit;
 use crate::listener::{Arrival, Counted, of_chain};
 use crate::log::Logs;
@@ -45,6 +46,7 @@ pub(crate) struct Chain {
     pub(crate) draining: Cell<bool>,
     /// For good: the configuration dropped this chain.
     dropped: Cell<bool>,
+    pub(crate) connections: Rc<Connections>,
     /// What its streams may ask about.
     surroundings: Rc<dyn Surroundings>,
 }
@@ -221,6 +223,7 @@ impl Chain {
             tls,
             draining: Cell::new(false),
             dropped: Cell::new(false),
+            connections: Rc::default(),
             surroundings,
         })
     }
@@ -282,10 +285,25 @@ impl Chain {
         self.surroundings.direction() == Direction::Inbound
     }
 
-    /// The configuration has it no more.
-    pub(crate) fn drop_out(&self) {
+    /// Connections end after the request that they are at.
+    pub(crate) fn drain(&self) {
         self.dropped.set(true);
         self.draining.set(true);
+    }
+
+    /// The configuration has it no more. What is left of its connections when the time for draining is over ends then, as
+    /// in Envoy: nobody is served for ever by rules that were taken back.
+    pub(crate) fn drop_out(&self, worker: &Worker) {
+        self.drain();
+        let (connections, time, name) = (Rc::downgrade(&self.connections), worker.drain_time, self.name.clone());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(time).await;
+            let ended = connections.upgrade().map_or(0, |connections| connections.end());
+            if ended > 0 {
+                let name = name.as_deref().unwrap_or_default();
+                info!(Connection, "ended what was left of a dropped filter chain \"{name}\": {ended} connections");
+            }
+        });
     }
 
     /// Connections are to go while the proxy is not healthy.

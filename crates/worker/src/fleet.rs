@@ -106,11 +106,12 @@ impl std::fmt::Display for ApplyError {
 impl std::error::Error for ApplyError {}
 
 impl Fleet {
-    /// Starts `count` workers, each on a thread of its own; `pin` keeps each on one processor.
+    /// Starts `count` workers, each on a thread of its own; `pin` keeps each on one processor. Connections of listeners and
+    /// filter chains that a later plan has no more end `drain_time` after it came into force.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn start(count: usize, pin: bool, registry: &Registry) -> io::Result<Fleet> {
+    pub fn start(count: usize, pin: bool, drain_time: Duration, registry: &Registry) -> io::Result<Fleet> {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count.max(1)).map(|_| mpsc::channel(MAILBOX)).unzip();
         let mut threads = Vec::new();
         let pinned = Arc::new(AtomicUsize::new(0));
@@ -124,7 +125,7 @@ impl Fleet {
                     Some(Ok(())) => _ = of_thread.fetch_add(1, Relaxed),
                     Some(Err(error)) => eprintln!("worker {index} cannot be pinned to a processor: {error}"),
                 }
-                if let Err(error) = Worker::run(id, registry.worker(id), peers, receiver) {
+                if let Err(error) = Worker::run(id, drain_time, registry.worker(id), peers, receiver) {
                     eprintln!("worker {index} cannot start: {error}");
                 }
             })?;

@@ -9,6 +9,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::task::coop::has_budget_remaining;
 
 mod bridged;
+mod connections;
 mod filtered;
 mod patience;
 mod resets;
@@ -30,12 +32,14 @@ mod session;
 mod tls;
 
 pub(crate) use bridged::Bridged;
+pub(crate) use connections::Connections;
 pub(crate) use filtered::{Filtered, Service};
 pub(crate) use resets::Resets;
 pub(crate) use session::{agreed, with_client, with_upstream};
 pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
 
 use crate::h2;
+use connections::Enrolled;
 use patience::Patience;
 
 #[derive(Debug)]
@@ -53,6 +57,8 @@ pub(crate) enum Io {
 
 #[derive(Debug)]
 pub(crate) struct Socket {
+    /// Before `kind`: it is forgotten before its descriptor can be another's.
+    enrolled: Option<Enrolled>,
     pub(crate) kind: Kind,
     /// How long it may take nothing more; `None` is for ever.
     patience: Option<Box<Patience>>,
@@ -66,13 +72,13 @@ pub(crate) enum Kind {
 
 impl From<TcpStream> for Socket {
     fn from(stream: TcpStream) -> Socket {
-        Socket { kind: Kind::Tcp(stream), patience: None }
+        Socket { enrolled: None, kind: Kind::Tcp(stream), patience: None }
     }
 }
 
 impl From<UnixStream> for Socket {
     fn from(stream: UnixStream) -> Socket {
-        Socket { kind: Kind::Unix(stream), patience: None }
+        Socket { enrolled: None, kind: Kind::Unix(stream), patience: None }
     }
 }
 
@@ -471,6 +477,14 @@ impl Socket {
             Kind::Tcp(stream) => postrider_sys::reset_on_close(stream),
             Kind::Unix(_) => Ok(()),
         };
+    }
+
+    /// Counts it among what a filter chain may have to end.
+    pub(crate) fn enroll(&mut self, connections: &Rc<Connections>) {
+        self.enrolled = Some(match &self.kind {
+            Kind::Tcp(stream) => connections.enroll(stream),
+            Kind::Unix(stream) => connections.enroll(stream),
+        });
     }
 
     /// The connection ends when a full buffer stays full for `limit`: when what waits is not taken, nor half of `buffer`.

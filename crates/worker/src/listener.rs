@@ -144,7 +144,7 @@ impl Listener {
         self.around.replace_plan(plan);
         let mut old = self.chains.take();
         if self.plan.borrow().model.buffer_limit != plan.model.buffer_limit {
-            old.drain(..).for_each(|chain| chain.drop_out());
+            old.drain(..).for_each(|chain| chain.drop_out(worker));
         }
         let chains = plan
             .each_chain()
@@ -167,7 +167,7 @@ impl Listener {
                 }
             })
             .collect();
-        old.iter().for_each(|gone| gone.drop_out());
+        old.iter().for_each(|gone| gone.drop_out(worker));
         *self.chains.borrow_mut() = chains;
         self.take_filters(plan, worker);
         self.take_logs(plan, worker);
@@ -214,13 +214,13 @@ impl Listener {
 
     /// Connections end after the request that they are at.
     pub(crate) fn drain(&self) {
-        self.chains.borrow().iter().for_each(|chain| chain.drop_out());
+        self.chains.borrow().iter().for_each(|chain| chain.drain());
     }
 
     /// The configuration has no such listener any more.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self, worker: &Worker) {
         self.stop_accepting();
-        self.drain();
+        self.chains.borrow().iter().for_each(|chain| chain.drop_out(worker));
     }
 }
 

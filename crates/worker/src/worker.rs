@@ -104,6 +104,8 @@ pub(crate) struct Worker {
     /// Workers there are, and a way to each.
     pub(crate) peers: OnceCell<Vec<mpsc::Sender<Message>>>,
     pub(crate) draining: Cell<Option<Draining>>,
+    /// How long connections of what a plan dropped may last.
+    pub(crate) drain_time: Duration,
     /// The proxy is to say of itself that it is not healthy.
     pub(crate) fails_health: Cell<bool>,
     /// Somebody watches which routes requests find, until then.
@@ -141,6 +143,7 @@ impl Worker {
     /// Runs a worker on the calling thread until it is told to stop or everybody who could tell it is gone.
     pub(crate) fn run(
         id: u32,
+        drain_time: Duration,
         stats: WorkerStats,
         peers: Vec<mpsc::Sender<Message>>,
         messages: mpsc::Receiver<Message>,
@@ -153,15 +156,16 @@ impl Worker {
             .on_thread_start(give_way)
             .build_local(LocalOptions::default())?;
         postrider_filter_api::count_here(&stats);
-        let worker = Rc::new_cyclic(|worker| Worker::new(id, stats, worker.clone()));
+        let worker = Rc::new_cyclic(|worker| Worker::new(id, drain_time, stats, worker.clone()));
         let _ = worker.peers.set(peers);
         runtime.block_on(worker.serve(messages));
         Ok(())
     }
 
-    fn new(id: u32, stats: WorkerStats, itself: Weak<Worker>) -> Worker {
+    fn new(id: u32, drain_time: Duration, stats: WorkerStats, itself: Weak<Worker>) -> Worker {
         Worker {
             id,
+            drain_time,
             buffers: Buffers::default(),
             timers: Timers::new(),
             clock: Clock::default(),
@@ -404,14 +408,14 @@ impl Worker {
                 }
                 gone => {
                     if let Some(gone) = gone {
-                        gone.close();
+                        gone.close(&self);
                     }
                     Listener::start(listener, fresh, &self)
                 }
             };
             self.listeners.borrow_mut().insert(name, running);
         }
-        old.into_values().for_each(|gone| gone.close());
+        old.into_values().for_each(|gone| gone.close(&self));
         self.ahead.clear();
         self.timers.wake_all();
         let _ = done.send(());

@@ -145,7 +145,8 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
     }
     let room = options.workers.get() <= postrider_sys::processor_count();
     let pin = options.pin || (first.snapshot.pins_workers && room);
-    let fleet = Fleet::start(options.workers.get(), pin, &registry).map_err(io("no thread for a worker"))?;
+    let fleet = Fleet::start(options.workers.get(), pin, options.drain_time, &registry)
+        .map_err(io("no thread for a worker"))?;
     let fleet = Arc::new(fleet);
     let (orders, inbox) = mpsc::channel(ORDERS);
     let state = Arc::new(State::new(fleet.clone(), registry, loader.lookups(), options.command_line.clone(), orders));

@@ -53,7 +53,8 @@ impl Listener {
         };
         if newcomer.plan.is_immediate() {
             let Some(chain) = self.choose(&newcomer, &Greeting::default()) else { return };
-            let Newcomer { local, socket, counted, record, .. } = newcomer;
+            let Newcomer { local, mut socket, counted, record, .. } = newcomer;
+            socket.enroll(&chain.connections);
             let id = worker.next_connection_id();
             if let Some(record) = &record {
                 record.note(|info| info.connection_id = id);
@@ -134,7 +135,9 @@ impl Listener {
             },
         };
         let tls = chain.tls.borrow().clone();
-        let Newcomer { local, remote, direct_remote, socket, counted, record, redirected, mut noted, .. } = newcomer;
+        let Newcomer { local, remote, direct_remote, mut socket, counted, record, redirected, mut noted, .. } =
+            newcomer;
+        socket.enroll(&chain.connections);
         if let Some(share) = &share {
             share.note(&mut noted);
             if let (Some(noted), Some(record)) = (&noted, &record) {

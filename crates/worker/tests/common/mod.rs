@@ -40,7 +40,7 @@ impl Site {
 
     pub fn run(self, filters: &postrider_filter_api::Registry) -> Running {
         let registry = postrider_telemetry::Registry::new();
-        let fleet = Fleet::start(1, false, &registry).unwrap();
+        let fleet = Fleet::start(1, false, Duration::from_secs(600), &registry).unwrap();
         let logs = LogWriter::start(&registry, Duration::from_secs(1)).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
