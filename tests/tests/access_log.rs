@@ -244,6 +244,78 @@ fn response_flags_and_details_tell_why() {
     }
 }
 
+/// Requests, and what is logged of `content-length`, `server`, `connection`, `transfer-encoding` and `date`.
+const WRITTEN: &[(&str, &str)] = &[
+    ("GET /o HTTP/1.1\r\nhost: test\r\n\r\n", "5 envoy - - there"),
+    ("GET /o HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n", "5 envoy close - there"),
+    ("HEAD /o HTTP/1.1\r\nhost: test\r\n\r\n", "5 envoy - - there"),
+    ("GET /chunks HTTP/1.1\r\nhost: test\r\n\r\n", "- envoy - - there"),
+    ("GET /direct HTTP/1.1\r\nhost: test\r\n\r\n", "5 envoy - - there"),
+    ("HEAD /direct HTTP/1.1\r\nhost: test\r\n\r\n", "5 envoy - - there"),
+    ("GET /direct HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n", "5 envoy close - there"),
+    ("GET /direct HTTP/1.0\r\nhost: test\r\nconnection: keep-alive\r\n\r\n", "5 envoy keep-alive - there"),
+    ("GET /redirect HTTP/1.1\r\nhost: test\r\n\r\n", "- envoy - - there"),
+    ("GET /nothing HTTP/1.1\r\nhost: test\r\n\r\n", "- envoy - - there"),
+    ("GET /dead HTTP/1.1\r\nhost: test\r\n\r\n", "N envoy - - there"),
+    ("rubbish\r\n\r\n", "11 envoy close - there"),
+];
+
+fn written_fields(launch: Launch) -> Vec<String> {
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            connection.write(match (request.method.as_str(), request.target.as_str()) {
+                ("HEAD", _) => b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n".as_slice(),
+                (_, "/chunks") => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+                _ => b"HTTP/1.1 200 OK\r\nserver: origin\r\nconnection: keep-alive\r\ncontent-length: 5\r\n\r\nhello",
+            });
+        }
+    });
+    let format =
+        "%RESP(CONTENT-LENGTH)% %RESP(x-none?server)% %RESP(connection)% %RESP(transfer-encoding)% %RESP(date):3%\n";
+    let config = Config::routes(json!([
+        {"match": {"prefix": "/direct"}, "direct_response": {"status": 200, "body": {"inline_string": "hello"}}},
+        {"match": {"prefix": "/redirect"}, "redirect": {"path_redirect": "/x"}},
+        {"match": {"prefix": "/dead"}, "route": {"cluster": "dead"}},
+        {"match": {"prefix": "/o"}, "route": {"cluster": "origin"}},
+        {"match": {"prefix": "/chunks"}, "route": {"cluster": "origin"}},
+    ]))
+    .cluster("origin", &[origin.address])
+    .cluster("dead", &[net::refusing_address()])
+    .overlay_filter("http", json!({"http_protocol_options": {"accept_http_10": true}}));
+    let lines = logged(config, text_format(format), launch, WRITTEN.len(), |proxy| {
+        for (request, _) in WRITTEN {
+            RawClient::once(proxy.address("http"), request).unwrap();
+        }
+    });
+    let normal = |line: String| {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        // Why no connection could be made is told in each proxy's own words.
+        if words[0].parse::<u32>().is_ok_and(|length| length > 11) {
+            words[0] = "N";
+        }
+        let day = words.pop().filter(|day| day.len() == 3);
+        words.push(day.map_or("-", |_| "there"));
+        words.join(" ")
+    };
+    lines.into_iter().map(normal).collect()
+}
+
+#[test]
+fn fields_that_the_proxy_gives_an_answer_are_logged() {
+    for (line, (request, expected)) in written_fields(Launch::default()).iter().zip(WRITTEN) {
+        assert_eq!(line, expected, "{request:?}");
+    }
+}
+
+#[test]
+fn fields_that_the_proxy_gives_an_answer_are_logged_as_by_envoy() {
+    let Some(envoy) = Launch::envoy() else {
+        eprintln!("envoy is not on PATH: what it logs is held by the test before alone");
+        return;
+    };
+    assert_eq!(written_fields(Launch::default()), written_fields(envoy));
+}
+
 #[test]
 fn a_client_that_leaves_is_logged_with_dc() {
     let origin = Origin::silent();

@@ -55,4 +55,6 @@ pub use rules::{
     ResponseRules, Underscores, admit_request, admit_response, admit_trailers,
 };
 pub use uri::absolute_uri;
-pub use write::{Connection, Decimal, RequestWrite, ResponseWrite, write_request, write_response, write_trailers};
+pub use write::{
+    Connection, Decimal, RequestWrite, ResponseWrite, note_written, write_request, write_response, write_trailers,
+};

@@ -21,6 +21,18 @@ pub enum Connection {
     Upgrade,
 }
 
+impl Connection {
+    /// What the field says; `None` where there is none.
+    fn value(self) -> Option<&'static [u8]> {
+        match self {
+            Connection::Implicit => None,
+            Connection::KeepAlive => Some(b"keep-alive"),
+            Connection::Close => Some(b"close"),
+            Connection::Upgrade => Some(b"upgrade"),
+        }
+    }
+}
+
 /// How to write a request head.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestWrite<'a> {
@@ -115,6 +127,28 @@ pub fn write_response(head: &ResponseHead, options: &ResponseWrite<'_>, out: &mu
     let (lead, lines) = fields.lines_before(plan.skip);
     out.extend_from_slice(fields.block().get(lines).unwrap_or_default());
     plan.finish(fields, lead, options.connection, options.extra, out);
+}
+
+/// Gives the head those fields that [`write_response`] writes in place of its own, for who reads it afterwards: `Server`,
+/// `Connection` and the length. The coding of the body is not the answer's, and is not told.
+pub fn note_written(head: &mut ResponseHead, options: &ResponseWrite<'_>) {
+    let fields = &mut head.fields;
+    let plan = Plan::new(fields, options.framing, options.connection, options.keep_length, options.server.is_some());
+    for id in [HeaderId::Connection, HeaderId::TransferEncoding, HeaderId::Upgrade, HeaderId::ContentLength] {
+        if id.is_in(plan.skip) {
+            fields.remove(id);
+        }
+    }
+    // The values are checked ones. Of a head that is full already they are left out.
+    if let Some(server) = options.server {
+        let _ = fields.set(HeaderId::Server, server.value());
+    }
+    if let Some(length) = plan.length {
+        let _ = fields.append(HeaderId::ContentLength, Decimal::new(length).as_bytes());
+    }
+    if let Some(value) = options.connection.value() {
+        let _ = fields.append(HeaderId::Connection, value);
+    }
 }
 
 /// Appends trailer fields and the empty line that ends them (RFC 9112 7.1.2).

@@ -102,7 +102,9 @@ pub(crate) struct Http {
     pub(crate) identifies_as_usual: bool,
     /// Connections end by their age, or with so many requests.
     pub(crate) bounds_connections: bool,
-    /// Answers get more than what all answers get.
+    /// A log tells fields that are known when the head is written.
+    pub(crate) notes_answers: bool,
+    /// Answers get more than what all answers get, or that is done.
     pub(crate) shapes_answers: bool,
     /// What becomes of answers of our own, where something does.
     pub(crate) local_replies: Option<Box<LocalReplies>>,
@@ -377,6 +379,7 @@ impl Http {
             || model.access_log.iter().chain(&model.router.upstream_log).any(may_ask);
         let routes = Routes::new(routes.clone(), worker, &place(worker, model, &prefix, buffer_limit));
         let times_lookups = model.measures_routes || model.access_log.iter().any(AccessLog::tells_lookup_time);
+        let notes_answers = model.access_log.iter().any(AccessLog::tells_written_fields);
         // Filters may hear of them where nothing else is written.
         let has_moments = model.log_moments.start || model.log_moments.every.is_some();
         Http {
@@ -406,7 +409,9 @@ impl Http {
             identifies_as_usual: crate::http::is_usual(&model.identity),
             bounds_connections: model.limits.max_requests_per_connection.is_some()
                 || model.timeouts.max_connection_duration.is_some(),
-            shapes_answers: model.identity.via.is_some()
+            notes_answers,
+            shapes_answers: notes_answers
+                || model.identity.via.is_some()
                 || model.identity.proxy_status.is_some()
                 || model.http1.names == NameForm::ProperCase,
             notes_heads: matches!(model.http1.names, NameForm::AsReceived { .. })

@@ -244,3 +244,18 @@ fn a_literal_round_trips() {
     assert_eq!(Format::literal("").as_literal(), Some(""));
     assert_eq!(Format::parse("%PROTOCOL%").unwrap().as_literal(), None);
 }
+
+#[test]
+fn logs_that_tell_what_is_known_when_a_head_is_written_are_found() {
+    let of = |format: &str| crate::AccessLog {
+        output: crate::LogOutput::Lines {
+            sink: crate::AccessLogSink::Stdout,
+            format: crate::LogFormat::Text(Format::parse(format).unwrap()),
+        },
+        condition: None,
+    };
+    for told in ["%RESP(Content-Length)%", "%RESP(x-a?server)%", "a%RESP(connection):3%"] {
+        assert!(of(told).tells_written_fields(), "{told}");
+    }
+    assert!(!of("%RESP(date)% %RESP(x-envoy-upstream-service-time)% %REQ(connection)%").tells_written_fields());
+}

@@ -306,8 +306,15 @@ impl Exchange {
             }
         }
         if has_body {
-            out.extend_from_slice(&self.reply_body);
+            connection.out.bytes.extend_from_slice(&self.reply_body);
             self.info.bytes_sent += self.reply_body.len() as u64;
+        }
+        if http.notes_answers {
+            // As in Envoy, that there is no body is said on the wire alone.
+            let framing = if self.reply_body.is_empty() { BodyFraming::None } else { framing };
+            let by_frames = matches!(connection.io, Io::Http2(_));
+            let persistence = if by_frames { postrider_http::Connection::Implicit } else { options.connection };
+            self.note_written(&ResponseWrite { framing, connection: persistence, ..options });
         }
     }
 

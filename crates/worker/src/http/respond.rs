@@ -2,7 +2,8 @@
 
 use postrider_filter_api::{LocalReply, Logged, VIA_UPSTREAM};
 use postrider_http::{
-    BodyFraming, Connection as Persistence, HeadLimits, HeaderId, Method, ResponseWrite, Version, write_response,
+    BodyFraming, Connection as Persistence, HeadLimits, HeaderId, Method, ResponseWrite, Version, note_written,
+    write_response,
 };
 use postrider_telemetry::stats::sets;
 
@@ -205,6 +206,9 @@ impl Exchange {
         write_response(&self.response, &options, &mut self.down.bytes);
         if self.names.is_some() || http.shapes_answers {
             self.form_response_names(start, http);
+            if http.notes_answers {
+                self.note_written(&options);
+            }
         }
         self.info.response_head_bytes = (self.down.bytes.len() - start) as u64;
         if self.info.meters.is_some() {
@@ -219,9 +223,20 @@ impl Exchange {
         let (keep_length, ended) = (self.keeps_length(framing), self.download.is_done());
         if let Io::Http2(stream) = &mut connection.io {
             // Who cannot be told has gone, which the next write finds out, too.
-            let sent = stream.send_head(&self.response, framing, keep_length, self.server_header(http), ended);
+            let server = self.server_header(http);
+            let sent = stream.send_head(&self.response, framing, keep_length, server, ended);
             self.info.response_head_bytes = sent.unwrap_or_default();
+            if http.notes_answers {
+                self.note_written(&ResponseWrite { framing, keep_length, server, ..ResponseWrite::default() });
+            }
         }
+    }
+
+    /// What was written in place of the head's own fields is kept for a log that tells it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_written(&mut self, options: &ResponseWrite<'_>) {
+        note_written(&mut self.response, options);
     }
 
     /// An answer that came without a body, as of its status, and that a filter gave another status: by the new one, its client
