@@ -369,6 +369,75 @@ fn answers_of_canaries_and_by_zone_are_counted_apart() {
     assert!(says_so(canary.address, true) && says_so(plain.address, false), "{clusters}");
 }
 
+/// Requests of two kinds for answers of three, and what the cluster counts of them that is not zero.
+fn counted_by(router: Value) -> Vec<String> {
+    let origin = Origin::start(|connection| {
+        while let Some(request) = connection.request() {
+            connection.write(match request.target.as_str() {
+                "/500" => b"HTTP/1.1 500 Failed\r\ncontent-length: 0\r\n\r\n".as_slice(),
+                _ => OK.as_bytes(),
+            });
+        }
+    });
+    let config = Config::routes(json!([
+        {"match": {"prefix": "/again"}, "route": {"cluster": "origin", "prefix_rewrite": "/500", "retry_policy": {"retry_on": "5xx"}}},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]))
+    .cluster("origin", &[origin.address])
+    .overlay_filter("http", json!({"http_filters": [config::extension("envoy.filters.http.router", "filters.http.router.v3.Router", router)]}));
+    let proxy = Proxy::start(&config);
+    for target in ["/", "/500", "/again"] {
+        for kind in ["text/plain", "application/grpc"] {
+            let request =
+                format!("POST {target} HTTP/1.1\r\nhost: test\r\ncontent-type: {kind}\r\ncontent-length: 0\r\n\r\n");
+            proxy.exchange(&request);
+        }
+    }
+    proxy.wait_stat(&http("downstream_rq_completed"), 6);
+    let stats = proxy.admin_get("/stats?filter=^cluster.origin.*upstream_rq_([0-9]|completed)");
+    let told =
+        |line: &str| line.strip_prefix("cluster.origin.").filter(|line| !line.ends_with(": 0")).map(str::to_owned);
+    let mut lines: Vec<String> = stats.text().lines().filter_map(told).collect();
+    let hosts = proxy.admin_get("/clusters");
+    lines.extend(
+        hosts
+            .text()
+            .lines()
+            .filter(|line| line.contains("::rq_error::"))
+            .filter_map(|line| line.rsplit_once("::rq_").map(|(_, told)| told.to_owned())),
+    );
+    lines
+}
+
+#[test]
+fn without_dynamic_statistics_answers_count_nowhere() {
+    // Answers that were tried again count all the same.
+    let expected =
+        ["retry.upstream_rq_500: 2", "retry.upstream_rq_5xx: 2", "retry.upstream_rq_completed: 2", "error::3"];
+    assert_eq!(counted_by(json!({"dynamic_stats": false})), expected);
+}
+
+#[test]
+fn statuses_of_grpc_requests_are_left_out_of_all_that_a_cluster_counts() {
+    let expected = [
+        "external.upstream_rq_200: 2",
+        "external.upstream_rq_2xx: 2",
+        "external.upstream_rq_500: 4",
+        "external.upstream_rq_5xx: 4",
+        "external.upstream_rq_completed: 6",
+        "retry.upstream_rq_500: 1",
+        "retry.upstream_rq_5xx: 1",
+        "retry.upstream_rq_completed: 2",
+        "upstream_rq_200: 1",
+        "upstream_rq_2xx: 1",
+        "upstream_rq_500: 2",
+        "upstream_rq_5xx: 2",
+        "upstream_rq_completed: 6",
+        "error::7",
+    ];
+    assert_eq!(counted_by(json!({"suppress_grpc_request_failure_code_stats": true})), expected);
+}
+
 #[test]
 fn the_process_counts_its_connections_and_its_start() {
     let proxy = Proxy::start(&Config::routes(json!([{"match": {"prefix": "/"}, "direct_response": {"status": 200}}])));

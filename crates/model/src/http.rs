@@ -398,13 +398,23 @@ pub struct BodyFormat {
     pub content_type: String,
 }
 
+/// How answers count in the statistics of their cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AnswerCounts {
+    /// Each by its status, in all and by whom it is for.
+    #[default]
+    ByStatus,
+    /// The same, but in all those to gRPC requests only add to the completed ones.
+    ByStatusButGrpc,
+    Nothing,
+}
+
 /// Options of the end of the filter chain.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RouterOptions {
     /// Leave out `x-envoy-*` headers of our own in requests and responses.
     pub suppress_x_headers: bool,
-    /// Also count per response code, class and the like.
-    pub dynamic_stats: bool,
+    pub answer_counts: AnswerCounts,
     /// Fields about tries and timeouts of which a request must not have a malformed one. Lower case.
     pub strict_fields: Vec<String>,
     /// The time that a proxy in front gives a request is the request's timeout.

@@ -147,7 +147,8 @@ fn plan(scopes: &Scopes) -> (Vec<Family>, Vec<Entry>, Vec<String>) {
             let kind = if stat.kind.is_counter() { Type::Counter } else { Type::Gauge };
             add(kind, Stat::Cell(cell as u16));
         }
-        (0..set.codes.len()).for_each(|at| add(Type::Counter, Stat::Codes(at as u16)));
+        let shown = (0..set.codes.len() as u16).filter(|family| set.shows_codes(*family));
+        shown.for_each(|family| add(Type::Counter, Stat::Codes(family)));
         (0..set.histograms.len()).for_each(|at| add(Type::Histogram, Stat::Histogram(at as u16)));
     }
     entries.sort_by(|a, b| order(&families, a, b));

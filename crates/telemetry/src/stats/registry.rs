@@ -489,7 +489,9 @@ impl Totals {
             }
         }
         for (family, status, n) in block.codes() {
-            self.add_code(family, status, n);
+            if block.set.shows_codes(family) {
+                self.add_code(family, status, n);
+            }
             let sums = sums(Part::Code(family, status));
             if let Some(family) = sums.family {
                 self.add_code(family.index, status, n);

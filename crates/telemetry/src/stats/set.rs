@@ -83,7 +83,8 @@ pub struct StatSet {
     /// Counters first, then gauges; the position is the cell.
     pub cells: &'static [Stat],
     pub histograms: &'static [HistogramStat],
-    /// Name stems of the families by status, to which three digits are appended: `upstream_rq_`.
+    /// Name stems of the families by status, to which three digits are appended: `upstream_rq_`. One without a name is not
+    /// shown: it is for what it is part of.
     pub codes: &'static [&'static str],
     /// Names that are shown and never change. Their numbers go on behind those of `cells`, and nothing is stored for them.
     pub unchanging: &'static [Unchanging],
@@ -157,6 +158,11 @@ impl StatSet {
     /// Counters and gauges as they are shown: those that are stored, and those that never change.
     pub fn shown(&self) -> impl Iterator<Item = Stat> + Clone {
         self.cells.iter().copied().chain(self.unchanging.iter().map(|zero| zero.stat))
+    }
+
+    /// Whether that family of counters by status is shown.
+    pub(crate) fn shows_codes(&self, family: u16) -> bool {
+        self.codes.get(family as usize).is_some_and(|stem| !stem.is_empty())
     }
 
     /// The one of that number.

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use postrider_filter_api::{Flags, LocalReply, Moment};
 use postrider_http::{HeaderId, Reject, reason};
-use postrider_model::Address;
+use postrider_model::{Address, AnswerCounts};
+use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{self, cluster as stat};
 use postrider_upstream::Refusal;
 use postrider_upstream::outlier::Outcome;
@@ -13,7 +14,7 @@ use super::Connection;
 use super::attempts::Reset;
 use super::exchange::{Exchange, Pooling};
 use crate::chain::Http;
-use crate::cluster::{Host, NoConnection};
+use crate::cluster::{Cluster, Host, NoConnection};
 use crate::io::Io;
 use crate::outlier;
 use crate::refused::Refused;
@@ -38,6 +39,13 @@ pub(super) enum End {
     Again,
     /// The answer leads to another route, and the request goes there.
     Redirect,
+}
+
+/// What a request ended with, and how long its upstream took, in milliseconds.
+#[derive(Clone, Copy)]
+struct Answer {
+    status: u16,
+    time: u64,
 }
 
 impl Exchange {
@@ -155,19 +163,15 @@ impl Exchange {
     }
 
     #[cold]
-    pub(super) fn no_host(&mut self, connection: &Connection, stats: &postrider_telemetry::Block) -> End {
+    pub(super) fn no_host(&mut self, connection: &Connection, stats: &Block) -> End {
         stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
         if self.attempts.is_none() {
             self.prepare_no_attempt(&connection.worker);
         }
         let status = self.status_without_host();
         self.find_groups(connection);
-        if let Some(groups) = self.groups.as_ref().filter(|_| self.count_by_status) {
-            groups.count_response(status, None);
-        }
         self.fail(Flags::NO_HEALTHY_UPSTREAM, "");
-        sets::count_upstream_response(stats, status, self.internal);
-        self.count_alternative(status, None);
+        self.count_hostless(stats, status);
         let body = Cow::Borrowed(b"no healthy upstream".as_slice());
         let details = "no_healthy_upstream".into();
         End::Reply(Box::new(LocalReply { status, body, details, ..LocalReply::default() }))
@@ -179,17 +183,14 @@ impl Exchange {
         &mut self,
         refusal: Refusal,
         (connection, http): (&Connection, &Http),
-        stats: &postrider_telemetry::Block,
+        stats: &Block,
     ) -> End {
         self.info.upstream_attempts = 0;
         self.find_groups(connection);
-        if let Some(groups) = self.groups.as_ref().filter(|_| self.count_by_status) {
-            groups.count_response(503, None);
-        }
         let Refused { flag, body, details, header } = Refused::count(refusal, stats);
         let header = (!http.model.router.suppress_x_headers).then_some(header);
         self.fail(flag, "");
-        sets::count_upstream_response(stats, 503, self.internal);
+        self.count_hostless(stats, 503);
         let (body, details) = (Cow::Borrowed(body.as_bytes()), details.into());
         let headers = header.map(|name| (name.into(), b"true".as_slice().into())).into_iter().collect();
         End::Reply(Box::new(LocalReply { status: 503, body, details, headers, ..LocalReply::default() }))
@@ -225,8 +226,8 @@ impl Exchange {
     fn no_pool(&mut self, connection: &Connection) -> End {
         self.forget_record();
         self.fail(Flags::NO_HEALTHY_UPSTREAM, "no_healthy_upstream");
-        if let Some(cluster) = &self.cluster {
-            sets::count_upstream_response(cluster.stats(&connection.worker), 503, self.internal);
+        if let Some(cluster) = self.cluster.as_ref().filter(|_| self.counts_answers()) {
+            self.count_status(cluster.stats(&connection.worker), 503);
         }
         let body = Cow::Borrowed(b"no healthy upstream".as_slice());
         let details = "no_healthy_upstream".into();
@@ -311,11 +312,51 @@ impl Exchange {
         }
     }
 
-    /// The request ends without an answer of its host.
+    /// The request ends without an answer of its host, and with this status for its client.
     #[cold]
-    pub(super) fn count_unanswered(&self) {
+    pub(super) fn count_unanswered(&self, status: u16) {
         if let Some(host) = self.host.as_ref().filter(|_| self.info.response_began.is_none()) {
+            self.count_failure(host, status);
+        }
+    }
+
+    /// The host failed. As in Envoy, who does not count statuses does not see it by a status either.
+    #[cold]
+    pub(super) fn count_failure(&self, host: &Host, status: u16) {
+        if status < 500 || self.counts_answers() {
             host.totals.errors.set(host.totals.errors.get() + 1);
+        }
+    }
+
+    /// Answers of the cluster count in its statistics; those to health checks never do.
+    fn counts_answers(&self) -> bool {
+        self.answer_counts != AnswerCounts::Nothing && !self.info.is_health_check
+    }
+
+    /// An answer of the cluster counts by its status, except in all where the router leaves that out.
+    #[cold]
+    fn count_status(&self, stats: &Block, status: u16) {
+        if self.spares_grpc() {
+            sets::count_upstream_response_by_origin(stats, status, self.internal);
+        } else {
+            sets::count_upstream_response(stats, status, self.internal);
+        }
+    }
+
+    /// Statuses of this request are left out of the counts in all.
+    pub(super) fn spares_grpc(&self) -> bool {
+        self.answer_counts == AnswerCounts::ByStatusButGrpc && self.is_grpc()
+    }
+
+    /// The request ends with this status before a host of the cluster had it.
+    #[cold]
+    fn count_hostless(&self, stats: &Block, status: u16) {
+        if self.counts_answers() {
+            self.count_status(stats, status);
+            if let Some(groups) = &self.groups {
+                groups.count_response(status, None);
+            }
+            self.count_alternative(status, None);
         }
     }
 
@@ -323,7 +364,7 @@ impl Exchange {
     #[cold]
     fn count_alternative(&self, status: u16, time: Option<u64>) {
         if let Some(block) = self.attempts.as_ref().and_then(|attempts| attempts.alternative.as_ref()) {
-            sets::count_alternative_response(block, status, time, self.internal);
+            sets::count_alternative_response(block, status, time, self.internal, self.spares_grpc());
         }
     }
 
@@ -436,6 +477,38 @@ impl Exchange {
         }
     }
 
+    /// An answer counts as a router wants it that does not want all.
+    #[cold]
+    #[inline(never)]
+    fn count_otherwise(&self, (cluster, stats): (&Cluster, &Block), host: &Host, worker: &Worker, answer: Answer) {
+        if self.counts_answers() {
+            self.count_status(stats, answer.status);
+            self.count_beside_status((cluster, stats), host, worker, answer);
+        }
+    }
+
+    /// What an answer counts in besides the counters of its status.
+    #[inline(always)]
+    fn count_beside_status(&self, (cluster, stats): (&Cluster, &Block), host: &Host, worker: &Worker, answer: Answer) {
+        let Answer { status, time } = answer;
+        // An answer of our own in its place took nobody any time.
+        let answered = self.info.response_began.is_some();
+        if answered {
+            sets::record_upstream_time(stats, time, self.internal);
+        }
+        if cluster.tells_apart || self.response.fields.has(HeaderId::XEnvoyUpstreamCanary) {
+            let said = self.response.fields.get(HeaderId::XEnvoyUpstreamCanary);
+            let says_canary = said.is_some_and(|said| said == b"true");
+            cluster.count_apart(worker, host, says_canary, status, time);
+        }
+        if let Some(groups) = &self.groups {
+            groups.count_response(status, answered.then_some(time));
+        }
+        if self.attempts.is_some() {
+            self.count_alternative(status, answered.then_some(time));
+        }
+    }
+
     /// Gives the upstream connection back, or closes it, and settles the cluster's counts.
     #[inline(always)]
     pub(super) fn release_upstream(&mut self, connection: &Connection, now: Moment) {
@@ -455,26 +528,12 @@ impl Exchange {
         let status = self.upstream_status.take().unwrap_or(self.info.status);
         if status > 0 && !self.info.is_health_check {
             let began = self.info.request_sent.unwrap_or(self.info.started);
-            let time = now.millis_since(began);
-            if self.count_by_status {
+            let answer = Answer { status, time: now.millis_since(began) };
+            if self.answer_counts == AnswerCounts::ByStatus {
                 sets::count_upstream_response(stats, status, self.internal);
-                // An answer of our own in its place took nobody any time.
-                if self.info.response_began.is_some() {
-                    sets::record_upstream_time(stats, time, self.internal);
-                }
-                if cluster.tells_apart || self.response.fields.has(HeaderId::XEnvoyUpstreamCanary) {
-                    let said = self.response.fields.get(HeaderId::XEnvoyUpstreamCanary);
-                    let says_canary = said.is_some_and(|said| said == b"true");
-                    cluster.count_apart(worker, &host, says_canary, status, time);
-                }
-                if let Some(groups) = &self.groups {
-                    groups.count_response(status, self.info.response_began.map(|_| time));
-                }
-                if self.attempts.is_some() {
-                    self.count_alternative(status, self.info.response_began.map(|_| time));
-                }
+                self.count_beside_status((&cluster, stats), &host, worker, answer);
             } else {
-                stats.inc(stat::UPSTREAM_RQ_COMPLETED);
+                self.count_otherwise((&cluster, stats), &host, worker, answer);
             }
         }
         let Some(upstream) = self.upstream.take() else { return };

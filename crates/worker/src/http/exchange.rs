@@ -9,6 +9,7 @@ use postrider_h1::HeadScan;
 use postrider_http::{
     Aside, BodyFraming, Fields, Reject, RequestFacts, RequestHead, ResponseFacts, ResponseHead, Version,
 };
+use postrider_model::AnswerCounts;
 use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::{http as stat, http_routes as of_routes};
 use postrider_upstream::Permit;
@@ -106,8 +107,8 @@ pub(crate) struct Exchange {
     pub(super) resets: Option<Resets>,
     /// The request comes from inside.
     pub(super) internal: bool,
-    /// The cluster counts this answer by its status.
-    pub(super) count_by_status: bool,
+    /// How the cluster counts this answer.
+    pub(super) answer_counts: AnswerCounts,
     pub(super) keep_alive: bool,
     pub(super) last_activity: Moment,
     /// When something came from the upstream.
@@ -199,7 +200,7 @@ impl Exchange {
             watches_client: false,
             resets: None,
             internal: false,
-            count_by_status: true,
+            answer_counts: AnswerCounts::ByStatus,
             keep_alive: true,
             last_activity: now,
             last_received: now,

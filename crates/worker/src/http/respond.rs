@@ -265,7 +265,7 @@ impl Exchange {
     /// A local reply of plain text with the reset's reason, as Envoy words it.
     #[cold]
     pub(super) fn upstream_reset(&self, status: u16, reason: &str) -> End {
-        self.count_unanswered();
+        self.count_unanswered(status);
         let retried = if self.info.upstream_attempts > 1 { "retried and the latest " } else { "" };
         let text =
             format!("upstream connect error or disconnect/reset before headers. {retried}reset reason: {reason}");
@@ -275,13 +275,15 @@ impl Exchange {
     fn count_upstream_status(&mut self) {
         let status = self.response.status();
         if let Some(host) = &self.host {
+            if status >= 500 {
+                return self.count_failure(host, status);
+            }
             if self.request.method() == Method::Post && self.is_grpc() {
                 // What becomes of a call is known at its end.
                 self.counts_grpc = true;
                 return;
             }
-            let total = if status >= 500 { &host.totals.errors } else { &host.totals.successes };
-            total.set(total.get() + 1);
+            host.totals.successes.set(host.totals.successes.get() + 1);
         }
     }
 }

@@ -274,7 +274,12 @@ impl Exchange {
                 attempts.heed(&self.response, worker.clock.wall_now());
             }
             if let Some(cluster) = &self.cluster {
-                sets::count_retried_response(cluster.stats(worker), self.response.status());
+                let stats = cluster.stats(worker);
+                if self.spares_grpc() {
+                    stats.inc(stat::RETRY_UPSTREAM_RQ_COMPLETED);
+                } else {
+                    sets::count_retried_response(stats, self.response.status());
+                }
             }
             self.response_facts = facts;
             self.drain_answer(worker);
@@ -494,12 +499,12 @@ impl Exchange {
         if !began && self.again_after_reset(Reset::Timeout, worker) {
             return Some(End::Again);
         }
-        self.count_unanswered();
+        let (status, text) = self.late_reply();
+        self.count_unanswered(status);
         self.fail(Flags::UPSTREAM_REQUEST_TIMEOUT, details);
         if self.answered {
             return Some(End::Broken);
         }
-        let (status, text) = self.late_reply();
         let body = text.as_bytes().into();
         Some(End::Reply(Box::new(LocalReply { status, body, ..LocalReply::default() })))
     }
@@ -515,7 +520,8 @@ impl Exchange {
         if !began && self.again_after_reset(Reset::Stream, worker) {
             return End::Again;
         }
-        self.count_unanswered();
+        // By no status, as below.
+        self.count_unanswered(0);
         self.fail(Flags::UPSTREAM_MAX_STREAM_DURATION_REACHED, "upstream_max_stream_duration_reached");
         if self.answered {
             return End::Broken;

@@ -554,11 +554,11 @@ impl Exchange {
                 groups.count(group::UPSTREAM_RQ_TIMEOUT);
             }
             self.count_late();
-            self.count_unanswered();
+            let (status, text) = self.late_reply();
+            self.count_unanswered(status);
             if self.info.response_began.is_none() {
                 self.report(Outcome::TimedOut, &connection.worker);
             }
-            let (status, text) = self.late_reply();
             (status, text, "response_timeout", Flags::UPSTREAM_REQUEST_TIMEOUT)
         } else if (complete.is_none() || held) && passed(Some(self.info.started), timeouts.request) {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_TIMEOUT);

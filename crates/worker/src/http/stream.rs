@@ -110,6 +110,7 @@ impl Exchange {
             _ => self.choose_by_request(&cluster, forward, random),
         };
         self.info.upstream_attempts = 1;
+        self.answer_counts = http.model.router.answer_counts;
         let picked = picked.or_else(|| self.destination(&cluster, connection));
         let cluster = self.cluster.insert(cluster);
         let Some(host) = picked else {
@@ -121,7 +122,6 @@ impl Exchange {
             self.conclude(connection, http, end);
             return false;
         };
-        self.count_by_status = http.model.router.dynamic_stats;
         self.edit_request(connection, http, forward, (routes, route), &host);
         self.host = Some(host);
         self.arm(connection, http, forward);

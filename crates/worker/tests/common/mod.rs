@@ -168,7 +168,7 @@ fn http() -> HttpConnection {
             early: None,
         },
         upgrades: Vec::new(),
-        router: RouterOptions { dynamic_stats: true, ..RouterOptions::default() },
+        router: RouterOptions::default(),
         measures_routes: false,
         tracing: None,
         origin: Origin::default(),

@@ -1,7 +1,9 @@
 //! HTTP filters: the chain of a connection manager, and what routes change about it.
 
 use postrider_config_core::{Diagnostic, Severity, nearest};
-use postrider_model::{FilterConfig, FilterOverride, FilterSlot, LogMoments, Origin, RouterOptions, Value};
+use postrider_model::{
+    AnswerCounts, FilterConfig, FilterOverride, FilterSlot, LogMoments, Origin, RouterOptions, Value,
+};
 
 use super::callees;
 use super::context::{ClusterUse, Lowering};
@@ -66,7 +68,7 @@ pub(super) fn chain(cx: &mut Lowering<'_>, at: &Reader<'_>, field: &str) -> (Vec
             ));
         cx.push(diagnostic);
     }
-    (slots, router.unwrap_or(RouterOptions { dynamic_stats: true, ..RouterOptions::default() }))
+    (slots, router.unwrap_or_default())
 }
 
 /// Whether a filter answers every request itself, so that no router needs to stand behind it.
@@ -76,10 +78,7 @@ fn is_terminal(filter: &Reader<'_>) -> bool {
 }
 
 fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
-    if config.bool("suppress_grpc_request_failure_code_stats") {
-        let what = "leaving the status of gRPC requests out of the counts of clusters";
-        cx.refuse(config, "suppress_grpc_request_failure_code_stats", what);
-    }
+    let spares_grpc = config.bool("suppress_grpc_request_failure_code_stats");
     let moments = config.message("upstream_log_options").map(|options| LogMoments {
         start: false,
         connected: options.bool("flush_upstream_log_on_upstream_stream"),
@@ -87,7 +86,11 @@ fn options(cx: &mut Lowering<'_>, config: &Reader<'_>) -> RouterOptions {
     });
     RouterOptions {
         suppress_x_headers: config.bool("suppress_envoy_headers"),
-        dynamic_stats: config.bool_wrapper("dynamic_stats").unwrap_or(true),
+        answer_counts: match config.bool_wrapper("dynamic_stats") {
+            Some(false) => AnswerCounts::Nothing,
+            _ if spares_grpc => AnswerCounts::ByStatusButGrpc,
+            _ => AnswerCounts::ByStatus,
+        },
         strict_fields: config.strings("strict_check_headers").iter().map(|name| name.value.to_owned()).collect(),
         respects_expected_timeout: config.bool("respect_expected_rq_timeout"),
         upstream_filters: upstream_filters::of_router(cx, config),

@@ -273,8 +273,8 @@ crate::stat_set! {
 }
 
 /// Counts the status that ends a request which brought a name to be counted by, and what its upstream took to answer, in
-/// milliseconds.
-pub fn count_alternative_response(block: &Block, status: u16, time: Option<u64>, internal: bool) {
+/// milliseconds. One that is `alone` counts by its status for its origin, and not in all.
+pub fn count_alternative_response(block: &Block, status: u16, time: Option<u64>, internal: bool, alone: bool) {
     use cluster_alternative::*;
     let (completed, classes, codes, histogram) = match internal {
         true => (
@@ -307,12 +307,13 @@ pub fn count_alternative_response(block: &Block, status: u16, time: Option<u64>,
         block.inc(counter);
     }
     let class = usize::from(status / 100).wrapping_sub(1);
-    for counter in [all.get(class), classes.get(class)].into_iter().flatten() {
+    for counter in [all.get(class).filter(|_| !alone), classes.get(class)].into_iter().flatten() {
         block.inc(*counter);
     }
-    for family in [UPSTREAM_RQ_BY_CODE, codes] {
-        block.count_code(family, status);
+    if !alone {
+        block.count_code(UPSTREAM_RQ_BY_CODE, status);
     }
+    block.count_code(codes, status);
     if let Some(time) = time {
         block.record(UPSTREAM_RQ_TIME, time);
         block.record(histogram, time);
@@ -460,12 +461,15 @@ crate::stat_set! {
         INTERNAL_UPSTREAM_RQ_BY_CODE = "internal.upstream_rq_",
         UPSTREAM_RQ_BY_CODE = "upstream_rq_",
         RETRY_UPSTREAM_RQ_BY_CODE = "retry.upstream_rq_",
+        EXTERNAL_UPSTREAM_RQ_ALONE = "",
+        INTERNAL_UPSTREAM_RQ_ALONE = "",
     }
     unchanging = super::super::unchanging::CLUSTER;
     sums = super::of_cluster;
 }
 
-/// An answer is counted once, by its origin and status, and so is its time; this is what they add up to.
+/// An answer is counted once, by its origin and status, and so is its time; this is what they add up to. One that stands
+/// alone counts by its status for its origin, and not in all.
 fn of_cluster(part: Part) -> Sums {
     match part {
         Part::Code(family, status) => of_code(family, status),
@@ -484,6 +488,14 @@ fn of_code(family: u16, status: u16) -> Sums {
     use cluster::*;
     let class = |classes: [Counter; 5]| classes.get(usize::from(status / 100).wrapping_sub(1)).copied();
     let all = class([UPSTREAM_RQ_1XX, UPSTREAM_RQ_2XX, UPSTREAM_RQ_3XX, UPSTREAM_RQ_4XX, UPSTREAM_RQ_5XX]);
+    let alone = if family == INTERNAL_UPSTREAM_RQ_ALONE.index {
+        Some(INTERNAL_UPSTREAM_RQ_BY_CODE)
+    } else if family == EXTERNAL_UPSTREAM_RQ_ALONE.index {
+        Some(EXTERNAL_UPSTREAM_RQ_BY_CODE)
+    } else {
+        None
+    };
+    let family = alone.map_or(family, |origin| origin.index);
     let (completed, class) = if family == INTERNAL_UPSTREAM_RQ_BY_CODE.index {
         let classes = [
             INTERNAL_UPSTREAM_RQ_1XX,
@@ -505,8 +517,9 @@ fn of_code(family: u16, status: u16) -> Sums {
     } else {
         return Sums::default();
     };
+    let all = all.filter(|_| alone.is_none());
     Sums {
-        family: Some(UPSTREAM_RQ_BY_CODE),
+        family: Some(alone.unwrap_or(UPSTREAM_RQ_BY_CODE)),
         counters: [Some(UPSTREAM_RQ_COMPLETED), Some(completed), all, class],
         histogram: None,
     }

@@ -77,6 +77,16 @@ pub fn count_upstream_response(block: &Block, status: u16, internal: bool) {
     block.count_code(family, status);
 }
 
+/// The same, but in all it is only one more that is completed.
+#[cold]
+pub fn count_upstream_response_by_origin(block: &Block, status: u16, internal: bool) {
+    let family = match internal {
+        true => cluster::INTERNAL_UPSTREAM_RQ_ALONE,
+        false => cluster::EXTERNAL_UPSTREAM_RQ_ALONE,
+    };
+    block.count_code(family, status);
+}
+
 /// Counts an answer that was not passed on: the request is tried again.
 pub fn count_retried_response(block: &Block, status: u16) {
     use cluster::*;
@@ -176,8 +186,8 @@ mod tests {
         assert_eq!(ALL.iter().map(|set| set.id).collect::<BTreeSet<_>>().len(), ALL.len());
         for set in ALL {
             let cells = set.shown().map(|stat| stat.name);
-            let names: Vec<_> =
-                cells.chain(set.histograms.iter().map(|h| h.name)).chain(set.codes.iter().copied()).collect();
+            let codes = set.codes.iter().copied().filter(|stem| !stem.is_empty());
+            let names: Vec<_> = cells.chain(set.histograms.iter().map(|h| h.name)).chain(codes).collect();
             assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{}", set.root);
         }
     }
@@ -220,6 +230,32 @@ mod tests {
     #[cfg(debug_assertions)]
     fn a_counter_of_another_set_is_a_bug_that_tests_find() {
         Registry::new().worker(0).block(&http::SET, "x").inc(cluster::UPSTREAM_CX_TOTAL);
+    }
+
+    #[test]
+    fn an_answer_that_stands_alone_counts_for_its_origin_and_is_completed() {
+        let registry = Registry::new();
+        let of_cluster = registry.worker(0).block(&cluster::SET, "c");
+        count_upstream_response(&of_cluster, 503, false);
+        count_upstream_response_by_origin(&of_cluster, 503, false);
+        count_upstream_response_by_origin(&of_cluster, 200, true);
+        let query = crate::render::Query { used_only: true, ..Default::default() };
+        let text = String::from_utf8(crate::render::text(registry.read(&[]), query).flatten().collect()).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| line.contains("upstream_rq_")).collect();
+        assert_eq!(
+            lines,
+            [
+                "cluster.c.external.upstream_rq_503: 2",
+                "cluster.c.external.upstream_rq_5xx: 2",
+                "cluster.c.external.upstream_rq_completed: 2",
+                "cluster.c.internal.upstream_rq_200: 1",
+                "cluster.c.internal.upstream_rq_2xx: 1",
+                "cluster.c.internal.upstream_rq_completed: 1",
+                "cluster.c.upstream_rq_503: 1",
+                "cluster.c.upstream_rq_5xx: 1",
+                "cluster.c.upstream_rq_completed: 3",
+            ]
+        );
     }
 
     #[test]
