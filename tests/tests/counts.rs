@@ -124,6 +124,35 @@ fn refusals_of_paths_and_names_are_counted() {
     rejecting.wait_stat("http1.requests_rejected_with_underscores_in_headers", 1);
 }
 
+/// Whatever is refused because it cannot be understood, and not what is understood and refused.
+#[test]
+fn heads_and_bodies_that_break_the_protocol_are_counted_as_its_errors() {
+    let origin = Origin::start(|connection| while connection.request().is_some() {});
+    let manager = json!({"common_http_protocol_options": {"max_headers_count": 50}, "normalize_path": true});
+    let proxy = Proxy::start(&Config::proxy_to(origin.address).overlay_filter("http", manager));
+    let many: String = (0..60).map(|number| format!("x-{number}: y\r\n")).collect();
+    let cases = [
+        ("GET / HTTP/1.0\r\nhost: a\r\n\r\n".to_owned(), 426, 1),
+        ("rubbish\r\n\r\n".to_owned(), 400, 1),
+        (format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(70_000)), 431, 1),
+        (format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n"), 431, 1),
+        ("GET / HTTP/1.1\r\nhost: a b\r\n\r\n".to_owned(), 400, 1),
+        ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\n".to_owned(), 501, 1),
+        ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nno\r\n".to_owned(), 400, 1),
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400, 0),
+        ("GET /%00 HTTP/1.1\r\nhost: a\r\n\r\n".to_owned(), 400, 0),
+    ];
+    let mut errors = 0;
+    for (number, (request, status, counts)) in cases.iter().enumerate() {
+        let shown = &request[..request.len().min(80)];
+        assert_eq!(proxy.exchange(request).status, *status, "{shown:?}");
+        errors += counts;
+        proxy.wait_stat(&http("downstream_rq_completed"), number as u64 + 1);
+        assert_eq!(proxy.stats().value(&http("downstream_cx_protocol_error")), errors, "{shown:?}");
+    }
+    assert_eq!(proxy.stats().value(&http("downstream_rq_too_large")), 0);
+}
+
 /// Reads nothing until the whole of a large answer waits, and then all of it.
 fn read_slowly(proxy: &Proxy, address: SocketAddr, buffered: &str) {
     let mut client = RawClient::connect(address);

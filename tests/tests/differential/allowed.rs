@@ -129,7 +129,6 @@ pub static ALL: &[Allowed] = &[
             "downstream_rq_rx_reset",
             "downstream_rq_response_before_rq_complete",
             "downstream_rq_failed_path_normalization",
-            "downstream_rq_too_large",
         ],
     ),
     allowed("interim answers in counters", &[], &[COUNTERS], &["_rq_1", "_rq_completed"]),

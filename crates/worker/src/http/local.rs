@@ -22,16 +22,13 @@ impl Exchange {
     /// The codec refused the request: nothing behind it on this connection can be trusted.
     pub(super) fn reply_refused(&mut self, connection: &mut Connection, http: &Http, reject: Reject) {
         let stats = &http.stats;
-        match reject.status {
-            431 => stats.inc(stat::DOWNSTREAM_RQ_TOO_LARGE),
-            // What is wrong with the meaning of a well-formed head is no fault of the codec's.
-            _ if !reject.details.starts_with("http1.") => {}
-            _ => stats.inc(stat::DOWNSTREAM_CX_PROTOCOL_ERROR),
-        }
         // Well-formed heads that are refused for what they say are no fault of the protocol's, and get no text.
         let well_formed = is_well_formed(reject);
         if reject.status != 408 && !well_formed {
             self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, "");
+            if breaks_connection(reject, &connection.io) {
+                stats.inc(stat::DOWNSTREAM_CX_PROTOCOL_ERROR);
+            }
         }
         if reject == reason::PATH_NORMALIZATION {
             stats.inc(stat::DOWNSTREAM_RQ_FAILED_PATH_NORMALIZATION);
@@ -360,6 +357,13 @@ impl Exchange {
 /// A head of this request could be read, and is refused for what it says.
 pub(super) fn is_well_formed(reject: Reject) -> bool {
     matches!(reject.details, "missing_host_header" | "path_normalization_failed")
+}
+
+/// What follows such a head on its connection cannot be understood either. Over HTTP/2 it is a stream's own matter that a head is
+/// too large, has a name that is not wanted, or says what nobody can serve.
+fn breaks_connection(reject: Reject, io: &Io) -> bool {
+    let of_stream = reject.status == 431 || reject == reason::UNDERSCORE || !reject.details.starts_with("http1.");
+    !(of_stream && matches!(io, Io::Http2(_)))
 }
 
 /// Responses with this status never have a body (RFC 9110 section 6.4.1).

@@ -211,7 +211,7 @@ impl Exchange {
         let mut piece = Body::default();
         let read = match self.upload.read(input, &mut piece, &mut self.request_trailers, buffers, false) {
             Ok(read) => read,
-            Err(error) => return Err(self.malformed_request(error)),
+            Err(error) => return Err(self.malformed_request(connection, error)),
         };
         self.info.bytes_received += read.bytes as u64;
         self.keep_piece(piece.bytes(), &connection.worker);

@@ -20,7 +20,7 @@ use super::passage::{Hook, Side};
 use super::transfer::Transfer;
 use super::{Connection, edits};
 use crate::buffers::{Buffers, Input};
-use crate::chain::{Http, Routes};
+use crate::chain::{Handler, Http, Routes};
 use crate::cluster::Host;
 use crate::format::Absent;
 use crate::io::Io;
@@ -314,7 +314,7 @@ impl Exchange {
                 }
                 Ok(())
             }
-            Err(error) => Err(self.malformed_request(error)),
+            Err(error) => Err(self.malformed_request(connection, error)),
         }
     }
 
@@ -342,13 +342,16 @@ impl Exchange {
                 }
                 Ok(())
             }
-            Err(error) => Err(self.malformed_request(error)),
+            Err(error) => Err(self.malformed_request(connection, error)),
         }
     }
 
     #[cold]
-    pub(super) fn malformed_request(&mut self, error: BodyError) -> End {
+    pub(super) fn malformed_request(&mut self, connection: &Connection, error: BodyError) -> End {
         let reject = error.reject();
+        if let (Handler::Http(http), false) = (&connection.chain.handler, matches!(connection.io, Io::Http2(_))) {
+            http.stats.inc(http_stat::DOWNSTREAM_CX_PROTOCOL_ERROR);
+        }
         self.fail(Flags::DOWNSTREAM_PROTOCOL_ERROR, reject.details);
         self.keep_alive = false;
         if self.answered {
