@@ -153,3 +153,23 @@ fn edits_of_the_request_see_how_long_it_may_take_and_which_try_it_is() {
     let heard = &origin.requests()[0];
     assert_eq!((heard.header("x-time"), heard.header("x-try")), ("5000", "1"));
 }
+
+#[test]
+fn values_in_bytes_are_not_sent() {
+    let (bytes, text) = ("Ynl0ZXM=", "text");
+    let route = json!({
+        "match": {"prefix": "/"},
+        "route": {"cluster": "origin"},
+        "request_headers_to_add": [
+            {"header": {"key": "x-bytes", "raw_value": bytes}},
+            {"header": {"key": "x-both", "value": text, "raw_value": bytes}},
+            {"header": {"key": "x-kept", "raw_value": bytes}, "keep_empty_value": true},
+        ],
+    });
+    let origin = Origin::echo("origin");
+    let proxy = Proxy::start(&Config::routes(json!([route])).cluster("origin", &[origin.address]));
+    assert_eq!(proxy.get("/").status, 200);
+    let heard = &origin.requests()[0];
+    assert_eq!(heard.headers.value("x-bytes"), None);
+    assert_eq!((heard.header("x-both"), heard.header("x-kept")), (text, ""));
+}

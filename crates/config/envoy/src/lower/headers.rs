@@ -84,29 +84,20 @@ pub(super) fn addition(cx: &mut Lowering<'_>, option: &Reader<'_>) -> Option<Hea
     let action = action(cx, option);
     let keep_empty = option.bool("keep_empty_value");
     let name = header.str("key").to_ascii_lowercase();
-    let field = if header.has("raw_value") { "raw_value" } else { "value" };
-    let value = match field {
-        "value" => header.str("value").to_owned(),
-        _ => match String::from_utf8(header.bytes("raw_value").to_vec()) {
-            Ok(text) => text,
-            Err(_) => {
-                cx.refuse_value(&header, "raw_value", "a header value that is not UTF-8");
-                String::new()
-            }
-        },
-    };
+    let value = header.str("value");
+    cx.no_effect(&header, "raw_value", "as in Envoy, `value` is sent");
     if let Some(problem) = unwritable(&name) {
         cx.error(&header, "key", "invalid-header-name", problem);
         return None;
     }
-    if has_control(&value) {
-        cx.error(&header, field, "invalid-header-value", "a header value holds no control characters");
+    if has_control(value) {
+        cx.error(&header, "value", "invalid-header-value", "a header value holds no control characters");
         return None;
     }
-    let value: Format = cx.format(&header, field, &in_newer_forms(&value));
+    let value: Format = cx.format(&header, "value", &in_newer_forms(value));
     // A file or a secret may have brought more.
     if value.pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if has_control(text))) {
-        cx.error(&header, field, "invalid-header-value", "a header value holds no control characters");
+        cx.error(&header, "value", "invalid-header-value", "a header value holds no control characters");
         return None;
     }
     Some(HeaderValue { name, value, action, keep_empty })
