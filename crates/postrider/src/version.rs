@@ -23,6 +23,16 @@ pub fn build() -> String {
     format!("{commit}/{ENVOY_VERSION}/{state}/{kind}/Postrider-{VERSION}")
 }
 
+/// `server.version`: the first six digits of the revision, as in Envoy. 0 where nobody told it.
+pub fn number() -> u64 {
+    number_of(COMMIT.unwrap_or(UNKNOWN_COMMIT))
+}
+
+fn number_of(commit: &str) -> u64 {
+    let digits = commit.get(..6).unwrap_or_default();
+    u64::from_str_radix(digits, 16).unwrap_or_default()
+}
+
 /// For people: `postrider version`.
 pub fn text() -> String {
     format!(
@@ -99,5 +109,12 @@ mod tests {
         let build = build();
         let parts: Vec<&str> = build.split('/').collect();
         assert_eq!((parts.len(), parts[0].len(), parts[1]), (5, 40, "1.40.0"));
+    }
+
+    /// Seen on Envoy 1.40.0, which is of that revision.
+    #[test]
+    fn the_number_of_a_build_is_its_revisions() {
+        assert_eq!(number_of("9e5580933739775e8bce696a57a2e1bc99368f23"), 10_376_576);
+        assert_eq!((number_of(UNKNOWN_COMMIT), number_of("none")), (0, 0));
     }
 }

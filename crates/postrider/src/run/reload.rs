@@ -415,7 +415,8 @@ impl<'a> Loader<'a> {
         use postrider_admin::ChangeKind::{Added, Changed, Removed};
         let [clusters, listeners, server] = &self.counts;
         server.gauge_set(sets::server::CONCURRENCY, self.options.workers.get() as u64);
-        server.gauge_set(sets::server::VERSION, snapshot.version.unwrap_or_default());
+        let version = snapshot.version.filter(|version| *version > 0);
+        server.gauge_set(sets::server::VERSION, version.unwrap_or_else(crate::version::number));
         for change in changes {
             match (change.what.starts_with("cluster "), change.kind) {
                 (true, Added) => clusters.inc(sets::cluster_manager::CLUSTER_ADDED),

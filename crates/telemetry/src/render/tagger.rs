@@ -46,6 +46,11 @@ pub struct Tagged {
     pub tags: Vec<(String, String)>,
 }
 
+/// Whether a configuration may add tags. As in Envoy, what is there before a configuration is read has the default ones alone.
+fn takes_rules(full: &str) -> bool {
+    !full.starts_with("filesystem.") && full != "server.hot_restart_generation"
+}
+
 /// The labels that an extension gave a statistic of its own: it has no others, as in Envoy.
 pub(crate) fn given(full: &str, set: &StatSet) -> Option<Tagged> {
     let labels = set.given.labels;
@@ -66,15 +71,16 @@ impl Tagger {
         if let DefaultTags::Only(names) = &self.defaults {
             cuts.retain(|cut| names.iter().any(|name| name == cut.tag));
         }
+        let rules = if takes_rules(full) { self.rules.as_slice() } else { &[] };
         let (first, last): (Vec<Cut>, Vec<Cut>) = cuts.into_iter().partition(|cut| !cut.rooted);
         let mut tagging = Tagging { full, tags: Vec::new(), gone: Vec::new() };
         first.into_iter().for_each(|cut| tagging.cut(cut));
-        self.rules.iter().filter(|rule| !rule.rooted).for_each(|rule| tagging.rule(rule));
+        rules.iter().filter(|rule| !rule.rooted).for_each(|rule| tagging.rule(rule));
         last.into_iter().for_each(|cut| tagging.cut(cut));
         if let Some(own) = own {
             tagging.own(own, scope, &self.defaults);
         }
-        self.rules.iter().filter(|rule| rule.rooted).for_each(|rule| tagging.rule(rule));
+        rules.iter().filter(|rule| rule.rooted).for_each(|rule| tagging.rule(rule));
         Tagged { name: tags::remove(full, tagging.gone), tags: tagging.tags }
     }
 }
@@ -159,6 +165,20 @@ mod tests {
         let scope = full.strip_suffix("rq_total").unwrap();
         let tagged = Tagger::default().tag(full, (scope, Some(&own)));
         assert_eq!(text(&tagged), "cluster.endpoint.rq_total envoy.cluster_name=a,envoy.endpoint_address=127.0.0.1:80");
+    }
+
+    /// Seen on a real Envoy 1.40.
+    #[test]
+    fn what_is_counted_before_a_configuration_is_read_gets_no_tags_of_it() {
+        let rules = vec![rule("fleet", TagValue::Fixed("blue".into()), false)];
+        let tagger = Tagger { defaults: DefaultTags::All, rules };
+        for (name, scope, tags) in [
+            ("filesystem.write_completed", "filesystem.", ""),
+            ("server.hot_restart_generation", "server.", ""),
+            ("server.live", "server.", "fleet=blue"),
+        ] {
+            assert_eq!(text(&tagger.tag(name, (scope, None))), format!("{name} {tags}"));
+        }
     }
 
     /// The order was seen on a real Envoy 1.40.
