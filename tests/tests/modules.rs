@@ -348,6 +348,25 @@ fn a_manifest_has_configurations_at_every_scope() {
 }
 
 #[test]
+fn a_manifest_configures_a_module_with_a_text() {
+    if !postrider_only() {
+        return;
+    }
+    let given = |more: Value| {
+        let site = site::with([native(filters(), more)]).start();
+        assert_eq!(site.get("/", "").status, 200);
+        let shown = site.proxy.admin_json("/plugins?format=json&config=1")["plugins"][0]["config"].clone();
+        (seen(&site, "x-config"), shown)
+    };
+    let schema = json!({"type": "string", "pattern": "^mode"});
+    assert_eq!(
+        given(json!({"config": "mode=\"a\" ", "config_schema": schema})),
+        ("mode=\"a\"".to_owned(), json!("mode=\"a\" "))
+    );
+    assert_eq!(given(json!({"config": ""})), (String::new(), json!("")));
+}
+
+#[test]
 fn a_module_whose_file_changes_is_loaded_anew() {
     if !postrider_only() {
         return;

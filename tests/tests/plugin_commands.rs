@@ -172,6 +172,12 @@ fn a_native_module_is_tried_out_as_scripts_are() {
         &["  auth: GET /c -> 200\n", "  + x-auth: yes\n"],
     );
     shows(&[module, "--rules", script, "-H", "x-do: qh answer 3"], 1, &["stuck: the request waits"]);
+    let noting = postrider_tests::modules::filters().to_str().unwrap();
+    let configured = |config: &str, part: &str| {
+        shows(&[noting, "--rules", r#"{"filter_name": "notes"}"#, "--config", config], 0, &[part]);
+    };
+    configured(r#"{"a": 1}"#, "  + x-config: {\"a\":1}\n");
+    configured(r#""some words""#, "  + x-config: some words\n");
     shows(&[module, "--rules", r#"{"budget": {"cpu": "1s"}}"#], 1, &["keeps no budget"]);
 }
 

@@ -200,6 +200,35 @@ fn a_wrong_manifest_is_refused_with_every_place_and_the_last_good_one_stays() {
 }
 
 #[test]
+fn a_text_as_a_configuration_is_for_runtimes_that_take_one() {
+    if !postrider_only() {
+        return;
+    }
+    let (directory, origin) = (TempDir::new(), Origin::echo("a"));
+    let file = short(&directory, &origin, "routes: [{ to: \"ORIGIN\" }]\n");
+    let proxy = Proxy::start_file(directory, file, Launch::default());
+    let native = |config: &str| {
+        let module = postrider_tests::modules::filters().display();
+        format!("runtime: native\ncode: {module}\noptions: {{ filter_name: notes }}\nconfig: {config}\n")
+    };
+    assert_eq!(put(&proxy, "p", &native("plain words")).text(), "OK\n");
+    assert_eq!(ask(&proxy, "GET", "test", "/", "").status, 200);
+    assert_eq!(origin.requests().last().unwrap().header("x-config"), "plain words");
+    let refused = |manifest: &str, place: &str, why: &str| {
+        let refused = put(&proxy, "p", manifest);
+        assert_eq!(refused.status, 400);
+        for part in [place, why] {
+            assert!(refused.text().contains(part), "{part}: {}", refused.text());
+        }
+    };
+    refused(&native("5"), "/plugins/p:4:9: error", "expected an object, or a text");
+    let schema = format!("{}schema: {{ type: object }}\n", native("words"));
+    refused(&schema, "/plugins/p:4:9: error", "expected an object, found \"words\"");
+    let rider = "runtime: rider\ncode: |\n  require(\"rider.v2\")\n  return { version = \"v2\" }\nconfig: words\n";
+    refused(rider, "/plugins/p:5:9: error", "plugins of this runtime take no text");
+}
+
+#[test]
 fn a_manifest_lies_over_the_file_until_it_is_taken_back() {
     if !postrider_only() {
         return;

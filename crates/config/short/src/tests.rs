@@ -383,7 +383,6 @@ fn mistakes_about_plugins_are_told_where_they_stand() {
             "2:62",
             "there is no cluster `nosuch`",
         ),
-        (format!("[{}]", plugin.replace("p.lua", "p.lua, config: 3")), "", "2:59", "config"),
         (format!("[{plugin}]"), ", plugins: { q: {} }", "4:30", "did you mean `p`?"),
         (format!("[{plugin}]"), ", plugins: { p: true }", "4:33", "or `false`"),
         (format!("[{plugin}]"), ", plugins: [p]", "4:28", "a mapping of plugins' names"),

@@ -1,5 +1,6 @@
 //! Plugin manifests (`postrider.filters.http.plugin.v1.Plugin`) whose runtime is `native`.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 use std::rc::Rc;
@@ -9,7 +10,7 @@ use postrider_filter_api::plugin::{Facts, Sight};
 use postrider_filter_api::{ConfigError, Factory, Filter, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::json::to_json_text;
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Code, Edition, Manifest, Missing, Override, Schema};
+use postrider_filter_plugin::{Code, Edition, Manifest, Missing, Override, Schema, Takes};
 use postrider_model::{Value, ValueError};
 
 use crate::config::{Config, Given, Phases};
@@ -28,8 +29,8 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     let mut errors = Vec::new();
     let code = code(value, &mut errors);
     // What it is in a manifest, with a text in the place of the code that is no text.
-    let manifest = match Manifest::read(&with_code(value, code.as_ref().map_or("-", |(code, _)| code.source.as_str())))
-    {
+    let source = code.as_ref().map_or("-", |(code, _)| code.source.as_str());
+    let manifest = match Manifest::read(&with_code(value, source), Takes::Texts) {
         Ok(manifest) => manifest,
         Err(found) => return Err([errors, found].concat()),
     };
@@ -130,9 +131,12 @@ struct Own {
 }
 
 impl Plugin {
-    /// Has the module make a configuration of its own.
+    /// Has the module make a configuration of its own: from a text as it is, from an object as JSON.
     fn configured(&self, config: &Value) -> Result<Arc<Config>, String> {
-        let text = to_json_text(config);
+        let text = match config {
+            Value::String(text) => Cow::Borrowed(text.as_str()),
+            object => Cow::Owned(to_json_text(object)),
+        };
         let (library, facts) = (self.library.clone(), self.facts.clone());
         let given = Given { namespace: self.namespace.clone(), secrets: Vec::new() };
         Config::new(library, facts, given, self.phases, &self.name, text.as_bytes(), "plugin_failed")

@@ -29,7 +29,7 @@ pub use account::{Account, stat};
 pub use circuit::{Circuit, Era};
 pub use code::{Code, Edition, MAX_CODE_BYTES, MAX_FOLDER_BYTES, MAX_FOLDER_FILES};
 pub use library::{Found, Library, library};
-pub use manifest::{KIND, MAX_FAULTS, Manifest, Override, PHASES, ROUTE_KIND, budget, policy};
+pub use manifest::{KIND, MAX_FAULTS, Manifest, Override, PHASES, ROUTE_KIND, Takes, budget, policy};
 pub use metrics::{Allowance, Metrics, Named, Sort};
 pub use missing::Missing;
 pub use own_folder::own_folder;

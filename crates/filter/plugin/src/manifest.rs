@@ -35,6 +35,14 @@ pub const PHASES: [&str; 7] = [
 /// The statuses that a plugin's failure may be answered with.
 const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
 
+/// What a runtime's plugins can be configured by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    Objects,
+    /// A text, too: the plugin gets its bytes.
+    Texts,
+}
+
 /// What a manifest says.
 #[derive(Debug, Clone)]
 pub struct Manifest {
@@ -43,7 +51,7 @@ pub struct Manifest {
     /// The name of the runtime, which its host knows.
     pub runtime: String,
     pub code: Code,
-    /// An object; empty when there is none.
+    /// An object, empty when there is none; or a text, where the runtime takes one.
     pub config: Value,
     pub schema: Option<Schema>,
     /// The only hooks to call; none means all that the plugin has.
@@ -67,16 +75,16 @@ impl Manifest {
     /// # Errors
     /// All that is wrong with it: the manifest's own fields, its code, its schema, and what the schema finds in the
     /// configuration.
-    pub fn read(value: &Value) -> Result<Manifest, ConfigError> {
-        Manifest::read_up_to(value, MAX_CODE_BYTES)
+    pub fn read(value: &Value, takes: Takes) -> Result<Manifest, ConfigError> {
+        Manifest::read_up_to(value, takes, MAX_CODE_BYTES)
     }
 
     /// The same, for a runtime whose code may be so large.
     ///
     /// # Errors
     /// As for [`Manifest::read`].
-    pub fn read_up_to(value: &Value, max_code: u64) -> Result<Manifest, ConfigError> {
-        Manifest::read_with(value, |source| Code::read_anywhere(source, max_code))
+    pub fn read_up_to(value: &Value, takes: Takes, max_code: u64) -> Result<Manifest, ConfigError> {
+        Manifest::read_with(value, takes, |source| Code::read_anywhere(source, max_code))
     }
 
     /// The same, for a runtime whose code is read another way.
@@ -85,6 +93,7 @@ impl Manifest {
     /// As for [`Manifest::read`].
     pub fn read_with(
         value: &Value,
+        takes: Takes,
         read_code: impl FnOnce(Fields<'_>) -> Result<Code, ConfigError>,
     ) -> Result<Manifest, ConfigError> {
         let mut fields = value.fields().map_err(|error| vec![error])?;
@@ -100,18 +109,20 @@ impl Manifest {
             }
             None => None,
         };
-        let config = object(&mut fields, "config", &mut errors);
+        let config = takes.read(&mut fields, "config", &mut errors);
         let schema = fields.value("config_schema").filter(|schema| **schema != Value::Null).and_then(|schema| {
             let below = |error: ValueError| ValueError { path: under("config_schema", &error.path), ..error };
             Schema::compile(schema).map_err(|found| errors.extend(found.into_iter().map(below))).ok()
         });
-        errors.extend(schema.iter().flat_map(|schema| schema.check(&config, "config")));
+        if let (Some(schema), Some(config)) = (&schema, &config) {
+            errors.extend(schema.check(config, "config"));
+        }
         let phases = phases(&mut fields, &mut errors);
         let policy = policy(&mut fields, DEFAULT_CIRCUIT, &mut errors);
         let options = object(&mut fields, "options", &mut errors);
         errors.extend(fields.finish().err().into_iter().flatten());
-        match code {
-            Some(code) if errors.is_empty() => {
+        match code.zip(config) {
+            Some((code, config)) if errors.is_empty() => {
                 Ok(Manifest { name, version, runtime, code, config, schema, phases, policy, options })
             }
             _ => Err(errors),
@@ -130,6 +141,23 @@ impl Manifest {
             config: self.config.clone(),
             schema: self.schema.as_ref().map(|schema| schema.source().clone()),
         }
+    }
+}
+
+impl Takes {
+    /// A configuration; an empty object where there is none.
+    fn read(self, fields: &mut Fields<'_>, key: &str, errors: &mut ConfigError) -> Option<Value> {
+        let expected = match (fields.value(key), self) {
+            (None | Some(Value::Null), _) => return Some(Value::Map(Vec::new())),
+            (Some(config @ Value::Map(_)), _) | (Some(config @ Value::String(_)), Takes::Texts) => {
+                return Some(config.clone());
+            }
+            (Some(Value::String(_)), Takes::Objects) => "expected an object: plugins of this runtime take no text",
+            (Some(_), Takes::Objects) => "expected an object",
+            (Some(_), Takes::Texts) => "expected an object, or a text: what looks like a number is one in quotes",
+        };
+        errors.push(fields.error(key, expected));
+        None
     }
 }
 
@@ -305,7 +333,7 @@ mod tests {
     use crate::json::from_json_text;
 
     fn read(text: &str) -> Result<Manifest, Vec<String>> {
-        Manifest::read(&from_json_text(text).unwrap()).map_err(told)
+        Manifest::read(&from_json_text(text).unwrap(), Takes::Objects).map_err(told)
     }
 
     fn told(errors: ConfigError) -> Vec<String> {
@@ -408,6 +436,26 @@ mod tests {
         let schema =
             read(r#"{"name": "p", "runtime": "r", "code": {"inline_string": "x"}, "config_schema": {"minimum": "x"}}"#);
         assert_eq!(schema.unwrap_err(), [r#"config_schema.minimum: expected a number, found "x""#]);
+    }
+
+    #[test]
+    fn a_text_configures_where_the_runtime_takes_one() {
+        let read = |config: &str, takes: Takes| {
+            let text = format!(
+                r#"{{"name": "p", "runtime": "r", "code": {{"inline_string": "x"}}, "config": {config},
+                    "config_schema": {{"maxLength": 3}}}}"#
+            );
+            Manifest::read(&from_json_text(&text).unwrap(), takes).map(|manifest| manifest.config).map_err(told)
+        };
+        assert_eq!(read(r#""a\"b""#, Takes::Texts), Ok(Value::String("a\"b".to_owned())));
+        assert_eq!(read("null", Takes::Texts), Ok(Value::Map(Vec::new())));
+        let long = ["config: expected 3 characters or fewer, found \"long\""].map(str::to_owned).to_vec();
+        assert_eq!(read(r#""long""#, Takes::Texts), Err(long));
+        let none = ["config: expected an object: plugins of this runtime take no text"].map(str::to_owned).to_vec();
+        assert_eq!(read(r#""a""#, Takes::Objects), Err(none));
+        for wrong in ["5", "[]", "true"] {
+            assert!(read(wrong, Takes::Texts).unwrap_err()[0].contains("in quotes"), "{wrong}");
+        }
     }
 
     #[test]

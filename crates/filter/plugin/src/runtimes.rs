@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_filter_api::{Build, ConfigError, Factory, Registry};
 use postrider_model::{Value, ValueError};
 
-use crate::manifest::{KIND, Manifest};
+use crate::manifest::{KIND, Manifest, Takes};
 
 /// Makes a host known for manifests that name one of these runtimes.
 pub fn register_runtimes(registry: &mut Registry, names: &[&'static str], build: Build) {
@@ -19,7 +19,7 @@ fn build_manifest(registry: &Registry, name: &str, value: &Value) -> Result<Arc<
     let runtime = value.fields().ok().and_then(|mut fields| fields.string("runtime").ok().flatten().map(str::to_owned));
     let Some(runtime) = runtime.filter(|runtime| !runtime.is_empty()) else {
         // Says so, and what else is wrong.
-        return Err(Manifest::read(value).err().unwrap_or_default());
+        return Err(Manifest::read(value, Takes::Texts).err().unwrap_or_default());
     };
     match registry.find_runtime(&runtime) {
         Some(build) => build(name, value),
@@ -30,8 +30,8 @@ fn build_manifest(registry: &Registry, name: &str, value: &Value) -> Result<Arc<
                 _ => known.concat(),
             };
             let message = format!("there is no runtime `{runtime}`; expected {expected}");
-            // What else is wrong; but how code is to be read, the runtime would know.
-            let others = Manifest::read(value).err().unwrap_or_default();
+            // What else is wrong; but how code is to be read, and whether a text configures it, the runtime would know.
+            let others = Manifest::read(value, Takes::Texts).err().unwrap_or_default();
             let others = others.into_iter().filter(|error| !error.path.starts_with("code"));
             Err(std::iter::once(ValueError { path: "runtime".to_owned(), message }).chain(others).collect())
         }

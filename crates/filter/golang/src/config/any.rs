@@ -49,8 +49,11 @@ pub(crate) fn encode(value: Option<&Value>, path: &str) -> Result<Vec<u8>, Value
     Ok(Any { type_url: url.clone(), value: bytes }.encode_to_vec())
 }
 
-/// An object without a type, as most plugins expect it: in a TypedStruct.
-pub(super) fn of_object(value: &Value) -> Vec<u8> {
+/// An object without a type, as most plugins expect it: in a TypedStruct. A text in a StringValue.
+pub(super) fn of(value: &Value) -> Vec<u8> {
+    if let Value::String(text) = value {
+        return Any { type_url: format!("{PREFIX}{STRING}"), value: text.encode_to_vec() }.encode_to_vec();
+    }
     let value = typed_struct("", Some(to_struct(value)));
     Any { type_url: format!("{PREFIX}{TYPED_STRUCT}"), value }.encode_to_vec()
 }
@@ -85,7 +88,9 @@ mod tests {
         assert_eq!(any.type_url, "type.googleapis.com/xds.type.v3.TypedStruct");
         let body = Any::decode(&*any.value).unwrap();
         assert_eq!((body.type_url.as_str(), Struct::decode(&*body.value).unwrap()), ("", to_struct(&inner)));
-        assert_eq!(encode(Some(&typed), "c").unwrap(), of_object(&inner));
+        assert_eq!(encode(Some(&typed), "c").unwrap(), of(&inner));
+        let string = map(&[("@type", text("type.googleapis.com/google.protobuf.StringValue")), ("value", text("t"))]);
+        assert_eq!(encode(Some(&string), "c").unwrap(), of(&text("t")));
         let nothing = map(&[("@type", text("x/xds.type.v3.TypedStruct")), ("value", map(&[]))]);
         assert_eq!(Any::decode(&*encode(Some(&nothing), "c").unwrap()).unwrap().value, [18, 0]);
         assert!(encode(None, "c").unwrap().is_empty());

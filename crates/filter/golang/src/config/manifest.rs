@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_filter_api::plugin::Facts;
 use postrider_filter_api::{ConfigError, Factory};
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Code, Manifest};
+use postrider_filter_plugin::{Code, Manifest, Takes};
 use postrider_model::{Value, ValueError};
 
 use super::routes::{MergePolicy, Overrides};
@@ -27,7 +27,7 @@ const BEHIND_HEADS: [(&str, &str); 4] = [
 
 /// Reads a manifest, and has its library read the configuration.
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    let manifest = Manifest::read_with(value, Code::machine)?;
+    let manifest = Manifest::read_with(value, Takes::Texts, Code::machine)?;
     let mut errors = refused(&manifest);
     let Options { plugin, apart } = options(&manifest, &mut errors);
     let budget = limits(value);
@@ -43,7 +43,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         path: &manifest.code.source,
         apart: apart.then(|| budget.unwrap_or_default()),
         plugin: &plugin,
-        config: any::of_object(&manifest.config),
+        config: any::of(&manifest.config),
         merge: MergePolicy::MostSpecific,
         overrides: Overrides::Manifest(manifest.schema.clone()),
         files: Vec::new(),

@@ -90,7 +90,7 @@ impl Overrides {
                 match own.config {
                     _ if own.disabled => return Ok(Override::Disabled),
                     None => return Ok(Override::Silent),
-                    Some(config) => (any::of_object(&config), "config".to_owned()),
+                    Some(config) => (any::of(&config), "config".to_owned()),
                 }
             }
             Overrides::Envoy if kind != ROUTE_KIND => {

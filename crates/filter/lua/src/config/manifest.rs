@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postrider_filter_api::{ConfigError, Factory};
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Manifest, Missing, PHASES};
+use postrider_filter_plugin::{Manifest, Missing, PHASES, Takes};
 use postrider_model::{Value, ValueError};
 
 use super::rider::{Overrides, Rider, with_required};
@@ -16,7 +16,8 @@ use crate::program::{Dialect, Program, Sandbox, Sdk};
 
 /// Reads a manifest and tries its plugin out.
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    let manifest = Manifest::read(value).map_err(|errors| [errors, wrong_for_runtime(value)].concat())?;
+    let manifest =
+        Manifest::read(value, Takes::Objects).map_err(|errors| [errors, wrong_for_runtime(value)].concat())?;
     let runtime = Runtime::named(&manifest.runtime).map_err(|error| vec![error])?;
     let mut errors = Vec::new();
     let options = Options::read(&manifest.options, runtime, &mut errors);

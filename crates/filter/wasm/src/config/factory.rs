@@ -69,7 +69,7 @@ impl Wasm {
             program: plugin.program.clone(),
             facts: plugin.facts.clone(),
             root_id: plugin.root_id.clone(),
-            configuration: json::to_json_text(config).into_bytes(),
+            configuration: bytes_of(config),
             failure: plugin.failure,
             stops_heads_alone: plugin.stops_heads_alone,
             phases: plugin.phases.clone(),
@@ -90,6 +90,14 @@ impl Wasm {
             limit => limit,
         };
         Rc::new(Hosted { seat, hooks, limit, is_upstream })
+    }
+}
+
+/// A configuration of a manifest as its module gets it: a text as it is, an object as JSON.
+pub(super) fn bytes_of(config: &Value) -> Vec<u8> {
+    match config {
+        Value::String(text) => text.clone().into_bytes(),
+        object => json::to_json_text(object).into_bytes(),
     }
 }
 

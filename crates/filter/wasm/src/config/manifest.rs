@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use postrider_filter_api::{ConfigError, Factory};
 use postrider_filter_plugin::read::keep;
-use postrider_filter_plugin::{Manifest, Missing, PHASES, json};
+use postrider_filter_plugin::{Manifest, Missing, PHASES, Takes};
 use postrider_model::{Fields, Value, ValueError};
 
-use super::factory::{Wasm, next_id, try_out};
+use super::factory::{Wasm, bytes_of, next_id, try_out};
 use super::{MAX_MODULE_BYTES, count_fetches};
 use crate::program::{Failure, Plugin, Program, Source};
 
 /// Reads a manifest, compiles its code and tries it out.
 pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigError> {
-    let manifest = Manifest::read_up_to(value, MAX_MODULE_BYTES)?;
+    let manifest = Manifest::read_up_to(value, Takes::Texts, MAX_MODULE_BYTES)?;
     let mut errors = Vec::new();
     let options = match manifest.options.fields() {
         Ok(options) => Options::read(options, &mut errors),
@@ -26,6 +26,10 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         let known = PHASES.split_last().map(|(_, others)| others.join(", ")).unwrap_or_default();
         let message = format!("no plugin of the runtime `wasm` has a hook there; expected {known}");
         errors.push(ValueError { path: format!("phases[{index}]"), message });
+    }
+    if options.configuration.is_some() && matches!(manifest.config, Value::String(_)) {
+        let message = "`config` is a text, too; a plugin has one configuration".to_owned();
+        errors.push(ValueError { path: "options.configuration".to_owned(), message });
     }
     if !errors.is_empty() {
         return Err(errors);
@@ -47,7 +51,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     let program = program.map_err(|message| refused(format!("the module does not load: {message}")))?;
     let configuration = match options.configuration {
         Some(text) => text.into_bytes(),
-        None => json::to_json_text(&manifest.config).into_bytes(),
+        None => bytes_of(&manifest.config),
     };
     let plugin = Arc::new(Plugin {
         id: next_id(),
