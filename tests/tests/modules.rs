@@ -5,8 +5,8 @@ use postrider_tests::kit::config::extension;
 use postrider_tests::kit::{Origin, RawClient, Response, TempDir, net, wait_until};
 use postrider_tests::modules::{built, filters, script};
 use postrider_tests::plugins::{MANIFEST_ROUTE, config, everything, manifest};
-use postrider_tests::postrider_only;
 use postrider_tests::site::{self, Plan, Site};
+use postrider_tests::{postrider_only, refusal};
 use serde_json::{Value, json};
 
 const NAME: &str = "envoy.filters.http.dynamic_modules";
@@ -364,6 +364,28 @@ fn a_manifest_configures_a_module_with_a_text() {
         ("mode=\"a\"".to_owned(), json!("mode=\"a\" "))
     );
     assert_eq!(given(json!({"config": ""})), (String::new(), json!("")));
+}
+
+#[test]
+fn a_route_configures_a_plugin_that_is_a_module_with_a_text() {
+    if !postrider_only() {
+        return;
+    }
+    let of = |config: Value| {
+        json!([
+            {"match": {"prefix": "/own"}, "route": {"cluster": "origin"},
+             "typed_per_filter_config": {"noted": {"@type": MANIFEST_ROUTE, "config": config}}},
+            site::rest(),
+        ])
+    };
+    let site = site::with([native(filters(), json!({}))]).routes(of(json!("of the route"))).start();
+    for (path, config) in [("/own", "of the route"), ("/", r#"{"of":"gateway"}"#)] {
+        assert_eq!(site.get(path, "").status, 200);
+        assert_eq!(seen(&site, "x-config"), config, "{path}");
+    }
+    let schema = native(filters(), json!({"config_schema": {"type": "object"}}));
+    let refused = refusal(&config(&[schema], of(json!("of the route")), &site.origin));
+    assert!(refused.contains("expected an object, found \"of the route\""), "{refused}");
 }
 
 #[test]

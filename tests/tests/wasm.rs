@@ -609,17 +609,22 @@ fn routes_configure_a_plugin_at_four_scopes() {
         {"match": {"prefix": "/cluster"}, "route": {"weighted_clusters": {"clusters": [
             {"name": "origin", "weight": 1, "typed_per_filter_config": own("cluster")}]}},
          "typed_per_filter_config": own("route")},
+        {"match": {"prefix": "/text"}, "route": {"cluster": "origin"},
+         "typed_per_filter_config": {"p": {"@type": MANIFEST_ROUTE, "config": "as it is"}}},
         {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
     ]);
     let origin = Origin::echo("a");
     let mut proxy = Proxy::start(&plugins::config(std::slice::from_ref(&plugin), routes.clone(), &origin));
     let seen = |proxy: &Proxy, path: &str| plugins::seen(proxy, &origin, path, "x-config");
-    let all = ["/route", "/off", "/cluster", "/"].map(|path| seen(&proxy, path));
-    assert_eq!(all, [r#"{"of":"route"}"#, "", r#"{"of":"cluster"}"#, r#"{"of":"gateway"}"#]);
+    let all = ["/route", "/off", "/cluster", "/text", "/"].map(|path| seen(&proxy, path));
+    assert_eq!(all, [r#"{"of":"route"}"#, "", r#"{"of":"cluster"}"#, "as it is", r#"{"of":"gateway"}"#]);
     let mut changed = plugin;
-    changed["typed_config"]["config"] = json!({"of": "new"});
-    assert!(accepted(&proxy.reload(plugins::config(&[changed], routes, &origin).to_yaml())));
-    assert_eq!(seen(&proxy, "/"), r#"{"of":"new"}"#);
+    for (config, given) in [(json!({"of": "new"}), r#"{"of":"new"}"#), (json!("words"), "words")] {
+        changed["typed_config"]["config"] = config;
+        let changed = plugins::config(std::slice::from_ref(&changed), routes.clone(), &origin);
+        assert!(accepted(&proxy.reload(changed.to_yaml())));
+        assert_eq!(seen(&proxy, "/"), given);
+    }
 }
 
 #[test]

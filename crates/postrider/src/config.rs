@@ -16,7 +16,7 @@ use postrider_config_envoy::lower::FilterKinds;
 use postrider_config_envoy::{LoadOptions, Outcome, PluginFile, RuntimeOptions};
 use postrider_config_short::Short;
 use postrider_filter_api::Registry;
-use postrider_filter_plugin::{Override, library};
+use postrider_filter_plugin::{Override, Takes, library};
 use postrider_model::{FilterConfig, FilterSlot, Origin, Snapshot, Value, ValueError};
 use postrider_worker::Plan;
 
@@ -315,7 +315,7 @@ impl FilterKinds for Kinds<'_> {
 
     fn check_overrides(&self, slot: &FilterSlot, overrides: &[&FilterConfig]) -> Vec<(usize, ValueError)> {
         let filter = self.0.build(&slot.name, &slot.kind, &slot.config).and_then(Result::ok);
-        // Where the plugin itself is refused, its schema still says what is wrong.
+        // Where the plugin itself is refused, its schema still says what is wrong; whether it takes a text, its runtime would know.
         let schema = match &filter {
             Some(_) => None,
             None if slot.kind == postrider_filter_plugin::KIND => Override::schema_of(&slot.config),
@@ -323,7 +323,7 @@ impl FilterKinds for Kinds<'_> {
         };
         let check = |config: &FilterConfig| match (&filter, &schema) {
             (Some(filter), _) => filter.route_config(&config.kind, &config.value).err(),
-            (None, schema) => Override::read(&config.kind, &config.value, schema.as_ref()).err(),
+            (None, schema) => Override::read(&config.kind, &config.value, schema.as_ref(), Takes::Texts).err(),
         };
         let found = |(index, config)| check(config).into_iter().flatten().map(move |error| (index, error));
         overrides.iter().copied().enumerate().flat_map(found).collect()

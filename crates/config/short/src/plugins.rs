@@ -2,7 +2,7 @@
 
 use postrider_config_core::{Diagnostic, Diagnostics, nearest};
 use postrider_config_envoy::PluginNode;
-use postrider_config_envoy::tree::{Node, NodeKind, Pair};
+use postrider_config_envoy::tree::{Node, NodeKind, Pair, Scalar};
 
 use crate::build::{extension, list, map, pair, plain, text};
 use crate::fields::{self, Fields, join};
@@ -138,10 +138,10 @@ impl Plugins {
         }
     }
 
-    /// `{name: {…}}` of a route, of a host or of a share of a route's requests as Envoy's `typed_per_filter_config`: a mapping is the plugin's configuration there, `false`
-    /// switches it off.
+    /// `{name: {…}}` of a route, of a host or of a share of a route's requests as Envoy's `typed_per_filter_config`: a mapping or a text is the plugin's configuration there,
+    /// `false` switches it off.
     pub fn overrides(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
-        const EXPECTED: &str = "the plugin's configuration here, a mapping, or `false`";
+        const EXPECTED: &str = "the plugin's configuration here, a mapping or a text, or `false`";
         let NodeKind::Map(pairs) = &node.kind else {
             fields::wrong(node, path, "a mapping of plugins' names to their configurations", diagnostics);
             return None;
@@ -165,6 +165,7 @@ impl Plugins {
                 NodeKind::Scalar(scalar) if scalar.plain && scalar.text == "false" => {
                     pair("disabled", plain(span, true))
                 }
+                NodeKind::Scalar(scalar) if is_text(scalar) => pair("config", entry.value.clone()),
                 _ => {
                     fields::wrong(&entry.value, &place, EXPECTED, diagnostics);
                     continue;
@@ -176,6 +177,11 @@ impl Plugins {
         }
         (!all.is_empty()).then(|| map(node.span, all))
     }
+}
+
+/// What looks like a number or a truth value is a text in quotes only.
+fn is_text(scalar: &Scalar) -> bool {
+    !scalar.plain || scalar.text != "true" && scalar.text.parse::<f64>().is_err()
 }
 
 const CODE: &str = "a path, a folder's path that ends in `/`, the code itself on lines of its own, or one of \

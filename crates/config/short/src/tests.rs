@@ -490,6 +490,25 @@ routes:
 }
 
 #[test]
+fn a_text_configures_a_plugin_at_a_route() {
+    let change = |written: &str| {
+        let text = format!(
+            "listen: \":80\"\nplugins: [{{ name: p, runtime: native, code: p.so, config: all }}]\nroutes:\n\
+             - {{ respond: 200, plugins: {{ p: {written} }} }}\n"
+        );
+        let outcome = with_filters(&text);
+        let said = render::text(&outcome.diagnostics, &outcome.sources, false);
+        let snapshot = outcome.snapshot.clone().unwrap_or_else(|| panic!("{said}"));
+        assert_eq!(with_filters(&outcome.to_envoy_yaml().unwrap()).snapshot, Some(snapshot.clone()));
+        changes(&http(&snapshot).routes.virtual_hosts[0].routes[0].filter_overrides)
+    };
+    for (written, text) in [("mode=a", "mode=a"), ("\"false\"", "false"), ("\"1\"", "1"), ("\"\"", "")] {
+        assert_eq!(change(written), format!("p Some(Map([(\"config\", String({text:?}))]))"));
+    }
+    assert_eq!(change("false"), "p Some(Map([(\"disabled\", Bool(true))]))");
+}
+
+#[test]
 fn mistakes_about_the_plugins_of_a_share_are_told_where_they_stand() {
     for (share, place, message) in [
         ("plugin: {}", "4:42", "did you mean `plugins`?"),

@@ -10,7 +10,7 @@ use postrider_filter_api::plugin::{Facts, OnError, Policy};
 use postrider_filter_api::{ConfigError, Factory, Filter, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::json::to_json_text;
 use postrider_filter_plugin::read::{data_source, keep};
-use postrider_filter_plugin::{Edition, Missing};
+use postrider_filter_plugin::{Edition, Missing, Takes};
 use postrider_model::{Fields, Value, ValueError};
 
 use crate::callbacks::runtime;
@@ -39,7 +39,7 @@ pub(crate) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
     errors.extend(fields.finish().err().into_iter().flatten());
     let module = match module.filter(|_| errors.is_empty()) {
         Some(Found::Here(module)) => module,
-        Some(Found::Missing(source)) => return Ok(Arc::new(Missing::new(absent(name, source), None))),
+        Some(Found::Missing(source)) => return Ok(Arc::new(Missing::new(absent(name, source), None, Takes::Texts))),
         None => return Err(errors),
     };
     let facts = facts(name, &module.library);

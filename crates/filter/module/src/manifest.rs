@@ -53,7 +53,7 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     let facts = manifest.facts(RUNTIME);
     let facts = Facts { policy: unbounded(facts.policy), ..facts };
     if code.missing.is_some() {
-        return Ok(Arc::new(Missing::new(Facts { source: code.source, ..facts }, manifest.schema)));
+        return Ok(Arc::new(Missing::new(Facts { source: code.source, ..facts }, manifest.schema, Takes::Texts)));
     }
     let at = |path: &str, message: String| vec![ValueError { path: path.to_owned(), message }];
     let path = Path::new(&code.source);
@@ -145,7 +145,7 @@ impl Plugin {
 
 impl Factory for Plugin {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
-        let own = Override::read(kind, value, self.schema.as_ref())?;
+        let own = Override::read(kind, value, self.schema.as_ref(), Takes::Texts)?;
         let config = own.config.as_ref().map(|config| self.configured(config)).transpose();
         let config = config.map_err(|message| vec![ValueError { path: "config".to_owned(), message }])?;
         Ok(RouteConfig::new(Own { config, disabled: own.disabled }, value))

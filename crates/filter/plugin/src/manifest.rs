@@ -162,11 +162,11 @@ impl Takes {
 }
 
 impl Override {
-    /// Reads an override of type `kind` for a plugin with this schema.
+    /// Reads an override of type `kind` for a plugin with this schema, of a runtime that takes this.
     ///
     /// # Errors
     /// It is of another type, or what is wrong with it, the schema's findings included.
-    pub fn read(kind: &str, value: &Value, schema: Option<&Schema>) -> Result<Override, ConfigError> {
+    pub fn read(kind: &str, value: &Value, schema: Option<&Schema>, takes: Takes) -> Result<Override, ConfigError> {
         if kind != ROUTE_KIND {
             let message = format!("a plugin is overridden by {ROUTE_KIND}, not by {kind}");
             return Err(vec![ValueError { path: String::new(), message }]);
@@ -175,7 +175,7 @@ impl Override {
         let mut errors = Vec::new();
         let disabled = keep(fields.bool("disabled"), &mut errors).flatten().unwrap_or(false);
         let given = fields.value("config").is_some_and(|config| *config != Value::Null);
-        let config = given.then(|| object(&mut fields, "config", &mut errors));
+        let config = given.then(|| takes.read(&mut fields, "config", &mut errors)).flatten();
         if let (Some(schema), Some(config)) = (schema, &config) {
             errors.extend(schema.check(config, "config"));
         }
@@ -461,12 +461,29 @@ mod tests {
     #[test]
     fn an_override_replaces_the_configuration_or_switches_off() {
         let schema = Schema::compile(&from_json_text(r#"{"required": ["n"]}"#).unwrap()).unwrap();
-        let read = |text: &str| Override::read(ROUTE_KIND, &from_json_text(text).unwrap(), Some(&schema)).map_err(told);
+        let read = |text: &str| {
+            Override::read(ROUTE_KIND, &from_json_text(text).unwrap(), Some(&schema), Takes::Objects).map_err(told)
+        };
         let config = Some(from_json_text(r#"{"n": 1}"#).unwrap());
         assert_eq!(read(r#"{"config": {"n": 1}}"#), Ok(Override { config, disabled: false }));
         assert_eq!(read(r#"{"disabled": true}"#), Ok(Override { config: None, disabled: true }));
         assert_eq!(read(r#"{"config": {}}"#), Err(vec![r#"config: "n" is missing"#.to_owned()]));
         assert_eq!(read(r#"{"confg": {}}"#).unwrap_err().len(), 1);
-        assert!(told(Override::read(KIND, &Value::Null, None).unwrap_err())[0].contains(ROUTE_KIND));
+        assert!(told(Override::read(KIND, &Value::Null, None, Takes::Objects).unwrap_err())[0].contains(ROUTE_KIND));
+    }
+
+    #[test]
+    fn an_override_is_a_text_where_the_runtime_takes_one() {
+        let schema = Schema::compile(&from_json_text(r#"{"type": "string"}"#).unwrap()).unwrap();
+        let read = |config: &str, takes: Takes| {
+            let value = from_json_text(&format!(r#"{{"config": {config}}}"#)).unwrap();
+            Override::read(ROUTE_KIND, &value, Some(&schema), takes).map(|own| own.config).map_err(told)
+        };
+        assert_eq!(read(r#""a""#, Takes::Texts), Ok(Some(Value::String("a".to_owned()))));
+        assert_eq!(read(r#""""#, Takes::Texts), Ok(Some(Value::String(String::new()))));
+        assert_eq!(read("null", Takes::Texts), Ok(None));
+        assert_eq!(read("{}", Takes::Texts), Err(vec!["config: expected a text, found {}".to_owned()]));
+        let none = "config: expected an object: plugins of this runtime take no text";
+        assert_eq!(read(r#""a""#, Takes::Objects), Err(vec![none.to_owned()]));
     }
 }

@@ -9,7 +9,7 @@ use postrider_filter_api::{
 };
 use postrider_model::Value;
 
-use crate::manifest::{Override, ROUTE_KIND};
+use crate::manifest::{Override, ROUTE_KIND, Takes};
 use crate::schema::Schema;
 
 /// What the access log says of a stream that it answered.
@@ -19,11 +19,13 @@ const DETAILS: &str = "plugin_code_missing";
 pub struct Missing {
     facts: Facts,
     schema: Option<Schema>,
+    takes: Takes,
 }
 
 impl Missing {
-    pub fn new(facts: Facts, schema: Option<Schema>) -> Missing {
-        Missing { facts, schema }
+    /// `takes` is what the plugin will.
+    pub fn new(facts: Facts, schema: Option<Schema>, takes: Takes) -> Missing {
+        Missing { facts, schema, takes }
     }
 }
 
@@ -33,7 +35,7 @@ impl Factory for Missing {
         if kind != ROUTE_KIND {
             return Ok(RouteConfig::new((), value));
         }
-        Ok(RouteConfig::new(Override::read(kind, value, self.schema.as_ref())?, value))
+        Ok(RouteConfig::new(Override::read(kind, value, self.schema.as_ref(), self.takes)?, value))
     }
 
     fn filter(&self, configs: &ScopedConfigs, _: &Place<'_>) -> Rc<dyn Filter> {

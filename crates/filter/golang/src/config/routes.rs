@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use postrider_filter_api::ConfigError;
-use postrider_filter_plugin::Schema;
 use postrider_filter_plugin::read::keep;
+use postrider_filter_plugin::{Schema, Takes};
 use postrider_model::{Value, ValueError};
 
 use super::any;
@@ -86,7 +86,7 @@ impl Overrides {
     ) -> Result<Override, ConfigError> {
         let (config, path) = match self {
             Overrides::Manifest(schema) => {
-                let own = postrider_filter_plugin::Override::read(kind, value, schema.as_ref())?;
+                let own = postrider_filter_plugin::Override::read(kind, value, schema.as_ref(), Takes::Texts)?;
                 match own.config {
                     _ if own.disabled => return Ok(Override::Disabled),
                     None => return Ok(Override::Silent),

@@ -30,7 +30,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
         package_path = format!("{0}/?.lua;{0}/?/init.lua;{package_path}", folder.display());
     }
     if manifest.code.missing.is_some() {
-        return Ok(Arc::new(Missing::new(manifest.facts(runtime), manifest.schema)));
+        return Ok(Arc::new(Missing::new(manifest.facts(runtime), manifest.schema, Takes::Objects)));
     }
     let program = Program {
         dialect,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use postrider_filter_api::plugin::{Facts, Sight, Standing};
 use postrider_filter_api::{ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::read::{keep, object};
-use postrider_filter_plugin::{Code, Edition, MAX_CODE_BYTES, Missing, Override};
+use postrider_filter_plugin::{Code, Edition, MAX_CODE_BYTES, Missing, Override, Takes};
 use postrider_model::{Fields, Value, ValueError};
 
 use super::rules::{self, Rules};
@@ -81,7 +81,7 @@ fn read(mut fields: Fields<'_>, rules: Rules, errors: &mut ConfigError) -> Optio
         schema: None,
     };
     if code.missing.is_some() {
-        return Some(Arc::new(Missing::new(facts, None)));
+        return Some(Arc::new(Missing::new(facts, None, Takes::Objects)));
     }
     let (files, edition) = (code.files.clone(), code.edition());
     let program = Program {
@@ -194,7 +194,7 @@ impl Rider {
 impl Factory for Rider {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
         if let Overrides::Manifest(schema) = &self.kind {
-            let own = Override::read(kind, value, schema.as_ref())?;
+            let own = Override::read(kind, value, schema.as_ref(), Takes::Objects)?;
             // Without a configuration of its own an override says nothing to the script.
             let id = if own.config.is_some() { next_config_id() } else { 0.0 };
             let own = Own { config: own.config, disabled: own.disabled, id };

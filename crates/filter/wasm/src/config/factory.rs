@@ -10,7 +10,7 @@ use postrider_filter_api::plugin::{Facts, Sight};
 use postrider_filter_api::{
     Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream, WatchedFile,
 };
-use postrider_filter_plugin::{Edition, Missing, Override, Schema, json};
+use postrider_filter_plugin::{Edition, Missing, Override, Schema, Takes, json};
 use postrider_model::{Value, ValueError};
 
 use super::envoy::Read;
@@ -27,7 +27,7 @@ pub(super) fn build(name: &str, value: &Value) -> Result<Arc<dyn Factory>, Confi
     let Read { facts, plugin, files, edition } = Read::of(name, value)?;
     Ok(match plugin {
         Some(plugin) => Arc::new(Wasm { plugin, schema: None, files, edition }),
-        None => Arc::new(Missing::new((*facts).clone(), None)),
+        None => Arc::new(Missing::new((*facts).clone(), None, Takes::Texts)),
     })
 }
 
@@ -103,7 +103,7 @@ pub(super) fn bytes_of(config: &Value) -> Vec<u8> {
 
 impl Factory for Wasm {
     fn route_config(&self, kind: &str, value: &Value) -> Result<RouteConfig, ConfigError> {
-        let own = Override::read(kind, value, self.schema.as_ref())?;
+        let own = Override::read(kind, value, self.schema.as_ref(), Takes::Texts)?;
         let plugin = own.config.as_ref().map(|config| self.configured(config));
         if let Some(plugin) = &plugin {
             let refused = |message| vec![ValueError { path: "config".to_owned(), message }];

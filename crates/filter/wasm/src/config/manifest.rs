@@ -36,7 +36,7 @@ pub(super) fn build(_: &str, value: &Value) -> Result<Arc<dyn Factory>, ConfigEr
     }
     count_fetches(&manifest.code);
     if manifest.code.missing.is_some() {
-        return Ok(Arc::new(Missing::new(manifest.facts("wasm"), manifest.schema)));
+        return Ok(Arc::new(Missing::new(manifest.facts("wasm"), manifest.schema, Takes::Texts)));
     }
     let refused = |message: String| vec![ValueError { path: "code".to_owned(), message }];
     let program = Program::new(Source {
