@@ -74,6 +74,16 @@ fn what_a_client_sends_is_answered() {
 }
 
 #[test]
+fn the_admin_says_that_a_panic_of_a_filter_of_connections_ends_the_process() {
+    if envoy() {
+        return;
+    }
+    let proxy = served(LIBRARIES[0], &json!({}));
+    let text = proxy.admin_get("/plugins").text().to_owned();
+    assert!(text.contains("on error end the process; no budget; no circuit"), "{text}");
+}
+
+#[test]
 fn connections_are_ended_in_every_way_and_their_ends_are_told() {
     if envoy() {
         return;

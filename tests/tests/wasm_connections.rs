@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use postrider_tests::kit::config::{extension, file_access_log, http_filter, tcp_filter};
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::wasm::{text_module, whole};
-use postrider_tests::{envoy, get};
+use postrider_tests::{envoy, get, postrider_only};
 use serde_json::{Value, json};
 
 /// A plugin's configuration with that module and more fields.
@@ -219,6 +219,22 @@ fn a_trap_ends_the_connection_and_the_policy_decides_on_the_next_ones() {
         let mut client = line.client();
         let _ = client.try_send(b"a");
         assert_eq!(client.read_exact(1).is_ok(), serves, "{policy}");
+    }
+}
+
+#[test]
+fn the_admin_says_which_connections_end_when_a_module_fails() {
+    if !postrider_only() {
+        return;
+    }
+    for (policy, said) in [
+        ("FAIL_CLOSED", "on error end the connection; a call has"),
+        ("FAIL_RELOAD", "on error end the connection; a call has"),
+        ("FAIL_OPEN", "on error end the connection, and let the next ones pass; a call has"),
+    ] {
+        let line = carried(Origin::tcp_echo(""), &[network(&trapping(), json!({"failure_policy": policy}))], json!({}));
+        let text = line.proxy.admin_get("/plugins").text().to_owned();
+        assert!(text.contains(said), "{policy}: {text}");
     }
 }
 

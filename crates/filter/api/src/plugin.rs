@@ -63,8 +63,18 @@ pub struct Policy {
     pub circuit: CircuitRule,
     /// The clusters that it may call; `None` is any.
     pub clusters: Option<Vec<String>>,
-    /// Below HTTP: a connection that it cannot have its part of ends, whatever `on_error` says.
-    pub ends_connections: bool,
+    /// Below HTTP: what ends, whatever `on_error` says.
+    pub ends: Option<Ends>,
+}
+
+/// What a plugin ends that sees connections and fails, for there is nothing to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// The connection, and each later one that it cannot have its part of.
+    Connection,
+    /// The connection; later ones pass it by.
+    OneConnection,
+    Process,
 }
 
 /// What becomes of a stream whose plugin failed.
@@ -116,7 +126,7 @@ impl Default for Policy {
             memory: DEFAULT_MEMORY,
             circuit: DEFAULT_CIRCUIT,
             clusters: None,
-            ends_connections: false,
+            ends: None,
         }
     }
 }

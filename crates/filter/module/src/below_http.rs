@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Weak as SharedWeak};
 
-use postrider_filter_api::plugin::{Facts, Policy};
+use postrider_filter_api::plugin::{Ends, Facts, Policy};
 use postrider_filter_api::{ConfigError, Host, Place};
 use postrider_filter_plugin::read::keep;
 use postrider_filter_plugin::{Account, Edition, Metrics};
@@ -124,7 +124,7 @@ impl<K: Kind> FilterConfig<K> {
             return Err(format!("{} has no {}: it lacks {}", library.source, K::PLURAL, absent.join(", ")));
         };
         let facts = facts(name, &library);
-        let facts = Facts { policy: Policy { ends_connections: true, ..facts.policy }, ..facts };
+        let facts = Facts { policy: Policy { ends: Some(Ends::Connection), ..facts.policy }, ..facts };
         let made = Arc::new_cyclic(|this| FilterConfig {
             entries,
             facts,

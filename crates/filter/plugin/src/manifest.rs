@@ -228,7 +228,7 @@ pub fn policy(fields: &mut Fields<'_>, usual: CircuitRule, errors: &mut ConfigEr
     // An empty list names no cluster: there is none that it may call.
     let named = fields.value("clusters").is_some_and(|clusters| *clusters != Value::Null);
     let clusters = named.then(|| strings(fields, "clusters", errors));
-    Policy { on_error, cpu, memory, circuit, clusters, ends_connections: false }
+    Policy { on_error, cpu, memory, circuit, clusters, ends: None }
 }
 
 /// `budget`: CPU time of a call, and bytes of memory.
@@ -374,7 +374,7 @@ mod tests {
             memory: 1 << 20,
             circuit,
             clusters: Some(vec!["a".into(), "b".into()]),
-            ends_connections: false,
+            ends: None,
         };
         assert_eq!(manifest.policy, policy);
         assert_eq!(manifest.phases, ["request_headers", "complete"]);

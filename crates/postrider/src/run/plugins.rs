@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use postrider_admin::{Change, ChangeKind, CircuitStatus, PluginPlace, PluginStatus, RouteConfigStatus, Seen};
-use postrider_filter_api::plugin::{Facts, OnError, Sight, Standing};
+use postrider_filter_api::plugin::{Ends, Facts, OnError, Sight, Standing};
 use postrider_filter_api::{Factory, RouteFacts, ScopedConfigs, WatchedFile};
 use postrider_filter_plugin::json::to_json;
 use postrider_telemetry::StatSet;
@@ -225,10 +225,12 @@ fn status(facts: &Facts, note: Option<&str>, standing: Standing) -> PluginStatus
         note: note.map(str::to_owned),
         scripts: standing.scripts.into_iter().map(|script| (script.name, script.source, script.digest)).collect(),
         last_error: standing.last_error,
-        on_error: match policy.on_error {
-            _ if policy.ends_connections => "end the connection".to_owned(),
-            OnError::Continue => "continue".to_owned(),
-            OnError::Respond(status) => status.to_string(),
+        on_error: match (policy.ends, policy.on_error) {
+            (Some(Ends::Connection), _) => "end the connection".to_owned(),
+            (Some(Ends::OneConnection), _) => "end the connection, and let the next ones pass".to_owned(),
+            (Some(Ends::Process), _) => "end the process".to_owned(),
+            (None, OnError::Continue) => "continue".to_owned(),
+            (None, OnError::Respond(status)) => status.to_string(),
         },
         cpu: policy.cpu,
         memory: policy.memory,

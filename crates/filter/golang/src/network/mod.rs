@@ -20,8 +20,9 @@ mod upstream;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use postrider_filter_api::plugin::{Facts, Policy};
+use postrider_filter_api::plugin::{CircuitRule, DEFAULT_CIRCUIT, Ends, Facts, Policy};
 use postrider_filter_api::{ConfigError, Connection, NetworkFactory, NetworkFilter, NetworkSession, Place};
 use postrider_filter_plugin::Account;
 use postrider_filter_plugin::read::keep;
@@ -68,7 +69,7 @@ pub(crate) fn build(_: &str, value: &Value) -> Result<Arc<dyn NetworkFactory>, C
         runtime: "envoy-golang",
         source: library.object.path.display().to_string(),
         digest: library.object.digest.clone(),
-        policy: Policy::default(),
+        policy: boundless(),
         config: shown.unwrap_or(Value::Map(Vec::new())),
         schema: None,
     };
@@ -89,6 +90,12 @@ fn read(library: &Library, any: &[u8]) -> u64 {
 /// It cannot be loaded, or has no such filters.
 pub(crate) fn accepts(path: &Path, any: &[u8]) -> Result<bool, String> {
     Ok(read(entries::load(path)?, any) != 0)
+}
+
+/// Nothing bounds what Go code takes, and the SDK recovers no panic of such filters.
+fn boundless() -> Policy {
+    let circuit = CircuitRule { faults: 0, cpu_kills: 0, ..DEFAULT_CIRCUIT };
+    Policy { cpu: Duration::MAX, memory: usize::MAX, circuit, ends: Some(Ends::Process), ..Policy::default() }
 }
 
 /// A filter's configuration, which Go code has read; it keeps it for good.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::plugin::{Facts, OnError};
+use postrider_filter_api::plugin::{Ends, Facts, OnError};
 use postrider_filter_api::{ConfigError, NetworkFactory, NetworkFilter, Place, WatchedFile};
 use postrider_model::Value;
 
@@ -15,7 +15,13 @@ pub(super) const KIND: &str = "envoy.extensions.filters.network.wasm.v3.Wasm";
 
 /// Builds the filter of connections.
 pub(super) fn build(name: &str, value: &Value) -> Result<Arc<dyn NetworkFactory>, ConfigError> {
-    Ok(Arc::new(OfConnections(Read::of(name, value)?)))
+    let mut read = Read::of(name, value)?;
+    let policy = &mut Arc::make_mut(&mut read.facts).policy;
+    policy.ends = Some(match policy.on_error {
+        OnError::Continue => Ends::OneConnection,
+        OnError::Respond(_) => Ends::Connection,
+    });
+    Ok(Arc::new(OfConnections(read)))
 }
 
 struct OfConnections(Read);
