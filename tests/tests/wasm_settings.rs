@@ -234,6 +234,79 @@ fn every_function_can_be_withheld() {
     assert_eq!(answered(&OF_WASI), OF_WASI.map(|(name, _)| (name, status(76))), "not capable");
 }
 
+/// Each by itself, with what it leaves where it says how much came; both as Envoy 1.40 has them.
+#[test]
+fn what_is_asked_of_the_system_has_envoys_answers() {
+    /// `{out}` holds a 1 before the call.
+    const ASKED: [(&str, &str, &str, &str); 22] = [
+        ("fd_pwrite", "iiili", "1 64 2 7 {out}", "0 5"),
+        ("fd_pwrite", "iiili", "2 64 2 0 {out}", "0 5"),
+        ("fd_pwrite", "iiili", "1 64 0 0 {out}", "0 0"),
+        ("fd_pwrite", "iiili", "0 64 2 0 {out}", "8 1"),
+        ("fd_pwrite", "iiili", "3 64 2 0 {out}", "8 1"),
+        ("fd_pwrite", "iiili", "1 2147483632 1 0 {out}", "21 1"),
+        ("fd_pwrite", "iiili", "1 64 2 0 2147483632", "21 1"),
+        ("fd_write", "iiii", "2 64 2 {out}", "0 5"),
+        ("fd_renumber", "ii", "1 2", "58 1"),
+        ("fd_renumber", "ii", "2 3", "8 1"),
+        ("fd_renumber", "ii", "0 1", "8 1"),
+        ("fd_readdir", "iiili", "3 128 8 0 {out}", "20 0"),
+        ("fd_readdir", "iiili", "3 128 8 0 2147483632", "21 1"),
+        ("path_readlink", "iiiiii", "3 64 1 128 8 {out}", "58 0"),
+        ("sock_accept", "iii", "3 0 {out}", "58 0"),
+        ("sock_recv", "iiiiii", "3 64 1 0 {out} 128", "58 0"),
+        ("sock_recv", "iiiiii", "3 64 1 0 {out} 2147483632", "21 0"),
+        ("sock_send", "iiiii", "3 64 1 0 {out}", "58 0"),
+        ("random_get", "ii", "66000 65536", "0 1"),
+        ("random_get", "ii", "66000 65537", "28 1"),
+        ("random_get", "ii", "2147483632 8", "21 1"),
+        ("fd_advise", "illi", "3 0 0 0", "0 1"),
+    ];
+    const OUT: u32 = 96;
+    let (mut imports, mut calls) = (String::new(), String::new());
+    for (index, (name, takes, given, _)) in ASKED.iter().enumerate() {
+        let types: Vec<_> = takes.chars().map(|kind| if kind == 'l' { "i64" } else { "i32" }).collect();
+        let given = given.replace("{out}", &OUT.to_string());
+        let given = types.iter().zip(given.split(' ')).map(|(kind, value)| format!(" ({kind}.const {value})"));
+        let given: String = given.collect();
+        imports += &format!(
+            "(import \"wasi_snapshot_preview1\" \"{name}\" (func $f{index} (param {}) (result i32)))\n",
+            types.join(" ")
+        );
+        calls += &format!("(call $note (i32.const {}) (call $f{index}{given}))\n", b'a' as usize + index);
+    }
+    // Adds a field named by a letter: the answer in two letters from `@` on, and what is left in one.
+    let code = wasm::whole(&format!(
+        r#"{imports}
+        (import "env" "proxy_add_header_map_value" (func $add (param i32 i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 4)
+        (data (i32.const 64) "\80\00\00\00\02\00\00\00\84\00\00\00\03\00\00\00")
+        (data (i32.const 128) "one two")
+        (func (export "malloc") (param i32) (result i32) (i32.const 131072))
+        (func (export "proxy_abi_version_0_2_1"))
+        (func $note (param i32 i32)
+            (i32.store8 (i32.const 0) (i32.const 120))
+            (i32.store8 (i32.const 1) (local.get 0))
+            (i32.store8 (i32.const 8) (i32.add (i32.const 64) (i32.shr_u (local.get 1) (i32.const 4))))
+            (i32.store8 (i32.const 9) (i32.add (i32.const 64) (i32.and (local.get 1) (i32.const 15))))
+            (i32.store8 (i32.const 10) (i32.add (i32.const 64) (i32.load8_u (i32.const {OUT}))))
+            (i32.store (i32.const {OUT}) (i32.const 1))
+            (drop (call $add (i32.const 0) (i32.const 0) (i32.const 2) (i32.const 8) (i32.const 3))))
+        {ON_REQUEST} (i32.store (i32.const {OUT}) (i32.const 1)) {calls} (i32.const 0))"#
+    ));
+    let code = json!({"local": {"inline_bytes": STANDARD.encode(code)}});
+    let site = site::with([wasm::with_code(code, &json!({}), json!({}))]).start();
+    assert_eq!(site.get("/", "").status, 200);
+    let answers = |index: usize| {
+        let noted = seen(&site, &format!("x{}", char::from(b'a' + index as u8)));
+        let [high, low, left] = noted.as_bytes() else { panic!("{index}: {noted:?}") };
+        format!("{} {}", (high - 64) * 16 + low - 64, left - 64)
+    };
+    for (index, (name, _, given, wanted)) in ASKED.iter().enumerate() {
+        assert_eq!(answers(index), *wanted, "{name} {given}");
+    }
+}
+
 #[test]
 fn ticks_begin_with_a_request_and_end_by_themselves() {
     // A request begins them, having stopped those before, and with the third one the next come in an hour.

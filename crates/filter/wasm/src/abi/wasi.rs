@@ -13,17 +13,22 @@ const MODULES: [&str; 2] = ["wasi_unstable", "wasi_snapshot_preview1"];
 
 const BAD_DESCRIPTOR: u32 = 8;
 const FAULT: u32 = 21;
+const INVALID: u32 = 28;
 const NO_SUCH_FILE: u32 = 44;
 const NOT_IMPLEMENTED: u32 = 52;
 const NOT_SUPPORTED: u32 = 58;
 const NO_FOLDER: u32 = 20;
 
-/// Most random bytes at once.
-const MAX_RANDOM: u32 = 1 << 20;
+/// Most random bytes at once, as in Envoy.
+const MAX_RANDOM: u32 = 64 * 1024;
 
 pub(super) fn define(linker: &mut Linker<Data>, module: &Module) -> wasmtime::Result<()> {
     for name in MODULES {
         linker.func_wrap(name, "fd_write", fd_write)?;
+        linker.func_wrap(name, "fd_pwrite", fd_pwrite)?;
+        linker.func_wrap(name, "fd_renumber", |_: Guest<'_>, from: u32, to: u32| {
+            if matches!((from, to), (1 | 2, 1 | 2)) { NOT_SUPPORTED } else { BAD_DESCRIPTOR }
+        })?;
         linker.func_wrap(name, "fd_fdstat_get", fd_fdstat_get)?;
         linker.func_wrap(name, "fd_prestat_get", |_: Guest<'_>, _: u32, _: u32| BAD_DESCRIPTOR)?;
         linker.func_wrap(name, "fd_prestat_dir_name", |_: Guest<'_>, _: u32, _: u32, _: u32| NOT_IMPLEMENTED)?;
@@ -45,6 +50,8 @@ pub(super) fn define(linker: &mut Linker<Data>, module: &Module) -> wasmtime::Re
         let ExternType::Func(kind) = import.ty() else { continue };
         let known = [
             "fd_write",
+            "fd_pwrite",
+            "fd_renumber",
             "fd_fdstat_get",
             "fd_prestat_get",
             "fd_prestat_dir_name",
@@ -65,15 +72,37 @@ pub(super) fn define(linker: &mut Linker<Data>, module: &Module) -> wasmtime::Re
             continue;
         }
         let name = import.name().to_owned();
-        linker.func_new(import.module(), import.name(), kind, move |_, parameters, results| {
+        linker.func_new(import.module(), import.name(), kind, move |mut guest, parameters, results| {
             let descriptor = parameters.first().and_then(Val::i32);
+            let refusal = match empty(&mut guest, &name, parameters) {
+                OK => refusal(&name, descriptor),
+                _ => FAULT,
+            };
             if let Some(result) = results.first_mut() {
-                *result = Val::I32(refusal(&name, descriptor) as i32);
+                *result = Val::I32(refusal as i32);
             }
             Ok(())
         })?;
     }
     Ok(())
+}
+
+/// Says how much came, where a function that refuses says so all the same: nothing.
+fn empty(guest: &mut Guest<'_>, name: &str, parameters: &[Val]) -> u32 {
+    const NONE: &[u8] = &[0; 4];
+    const NO_FLAGS: &[u8] = &[0; 2];
+    // By place among the parameters.
+    let told: &[(usize, &[u8])] = match name {
+        "fd_readdir" | "sock_send" => &[(4, NONE)],
+        "path_readlink" => &[(5, NONE)],
+        "sock_accept" => &[(2, NONE)],
+        "sock_recv" => &[(4, NONE), (5, NO_FLAGS)],
+        _ => &[],
+    };
+    let memory = split(guest).0;
+    let place = |parameter: usize| parameters.get(parameter).and_then(Val::i32).unwrap_or_default() as u32;
+    let all = told.iter().map(|(parameter, bytes)| put(memory, place(*parameter), bytes));
+    all.fold(OK, u32::max)
 }
 
 /// What Envoy answers where nothing is done. Standard output and error are all that is open, and have neither place nor size.
@@ -91,11 +120,15 @@ fn refusal(name: &str, descriptor: Option<i32>) -> u32 {
         },
         "fd_filestat_get" => BAD_DESCRIPTOR,
         "fd_readdir" => NO_FOLDER,
-        "fd_pwrite" | "fd_renumber" if !matches!(descriptor, Some(1 | 2)) => BAD_DESCRIPTOR,
         "path_open" => NO_SUCH_FILE,
         "fd_read" | "fd_pread" | "fd_fdstat_set_flags" => NOT_IMPLEMENTED,
         _ => NOT_SUPPORTED,
     }
+}
+
+/// Output has no places: it is written behind what came before.
+fn fd_pwrite(guest: Guest<'_>, descriptor: u32, vectors: u32, count: u32, _offset: u64, out: u32) -> Answer {
+    fd_write(guest, descriptor, vectors, count, out)
 }
 
 /// Standard output and error become lines of the log.
@@ -201,9 +234,12 @@ fn clock_time_get(mut guest: Guest<'_>, clock: u32, _precision: u64, out: u32) -
 }
 
 fn random_get(mut guest: Guest<'_>, at: u32, length: u32) -> Answer {
+    if length > MAX_RANDOM {
+        return Ok(INVALID);
+    }
     let memory = split(&mut guest).0;
     let place = memory.get_mut(at as usize..).and_then(|rest| rest.get_mut(..length as usize));
-    let Some(place) = place.filter(|_| length <= MAX_RANDOM) else { return Ok(FAULT) };
+    let Some(place) = place else { return Ok(FAULT) };
     // From the system: the generator of the cryptographic library takes longer to be made than some modules to start.
     Ok(if getrandom::fill(place).is_ok() { OK } else { FAULT })
 }
@@ -233,14 +269,13 @@ mod tests {
             ("fd_fdstat_set_flags", 52),
             ("fd_seek", 0),
             ("fd_sync", 0),
-            ("fd_renumber", 58),
             ("fd_filestat_get", 8),
             ("fd_readdir", 20),
             ("sock_accept", 58),
         ] {
             assert_eq!(refusal(name, Some(1)), wanted, "{name}");
         }
-        for (name, wanted) in [("fd_sync", 8), ("fd_allocate", 8), ("fd_seek", 0), ("fd_read", 52), ("fd_pwrite", 8)] {
+        for (name, wanted) in [("fd_sync", 8), ("fd_allocate", 8), ("fd_seek", 0), ("fd_read", 52)] {
             assert_eq!(refusal(name, Some(9)), wanted, "{name} of a bad descriptor");
         }
     }
