@@ -451,6 +451,33 @@ fn scripted() -> Plan {
     site::with([filter]).log("%RESPONSE_CODE% %DYNAMIC_METADATA(module:trace)%")
 }
 
+#[test]
+fn a_limit_that_a_module_sets_is_that_of_what_is_held_of_both_messages() {
+    let long =
+        |length: usize| Origin::fixed(&format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{:length$}", ""));
+    let limited = || scripted().listener(json!({"per_connection_buffer_limit_bytes": 1000}));
+    let site = limited().start();
+    let ask = |script: &str, length: usize| {
+        let head = format!("POST / HTTP/1.1\r\nhost: test\r\nx-do: {script}\r\ncontent-length: {length}\r\n\r\n");
+        site.proxy.exchange(format!("{head}{:length$}", "")).status
+    };
+    assert_eq!(ask("qh setlimit 10", 100), 200, "what is not held has no limit");
+    assert_eq!(ask("qh setlimit 10; qb answer 1; qe answer 1", 100), 413);
+    assert_eq!(ask("qh setlimit 0; qb answer 1; qe answer 0", 5000), 200, "none");
+    assert_eq!(ask("qh setlimit 1099511627776; qh limit", 1), 200);
+    assert!(site.logged(4).contains("limit:1099511627776"), "{}", site.logged(4));
+    let small = limited().start_before(long(100));
+    let script = "ah answer 1; ab answer 1; ae answer 1";
+    assert_eq!(small.get("/", &format!("x-do: qh setlimit 10; {script}\r\n")).status, 500);
+    assert_eq!(small.get("/", &format!("x-do: ah setlimit 10; {script}\r\n")).status, 500);
+    assert_eq!(small.get("/", "x-do: ah setlimit 10\r\n").status, 200);
+    let large = limited().start_before(long(5000));
+    for limit in [0, 6000] {
+        let script = format!("ah setlimit {limit}; ah answer 1; ab answer 1; ae answer 0");
+        assert_eq!(large.get("/", &format!("x-do: {script}\r\n")).body.len(), 5000, "{limit}");
+    }
+}
+
 /// Trailers both ways, whose hook answers what is no status.
 #[test]
 fn a_message_whose_trailers_hook_answers_an_unknown_status_goes_on() {

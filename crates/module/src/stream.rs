@@ -182,7 +182,7 @@ impl<'h> Stream<'h> {
         unsafe { abi::get_buffer_limit(self.handle) }
     }
 
-    /// Sets that limit for this stream.
+    /// Sets that limit, for both messages of this stream.
     pub fn set_buffer_limit(&mut self, limit: u64) {
         // SAFETY: as above.
         unsafe { abi::set_buffer_limit(self.handle, limit) };

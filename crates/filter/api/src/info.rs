@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use postrider_model::{Endpoint, Metadata, MetadataKey, Packed, Tlv, Value};
 
-use crate::{Hello, Lasting, Meters, Moment, RouteFacts, Surroundings, TlsSession, UpstreamObjects};
+use crate::{BufferLimit, Hello, Lasting, Meters, Moment, RouteFacts, Surroundings, TlsSession, UpstreamObjects};
 
 /// Facts about one stream, for filters, formats and logs.
 #[derive(Debug, Clone)]
@@ -121,8 +121,7 @@ pub struct StreamInfo {
     /// The body of the answer that a filter gives comes in pieces from that filter: it sees the head of this answer like
     /// any other's, and takes it over. Nothing is added to its headers.
     pub streams_reply: bool,
-    /// A filter wants so many bytes of the request held in front of filters at most, not what the connection allows.
-    pub request_buffer_limit: Option<u32>,
+    pub buffer_limit: BufferLimit,
 }
 
 /// How a client's connection, and one to an upstream that serves nobody else, ended.
@@ -397,7 +396,7 @@ impl StreamInfo {
         self.is_health_check = false;
         self.drain_connection = false;
         self.streams_reply = false;
-        self.request_buffer_limit = None;
+        self.buffer_limit = BufferLimit::OfConnection;
     }
 
     /// Forgets when things happened between the upstream and us, for another try.
@@ -480,7 +479,7 @@ impl StreamInfo {
             is_health_check: false,
             drain_connection: false,
             streams_reply: false,
-            request_buffer_limit: None,
+            buffer_limit: BufferLimit::OfConnection,
         }
     }
 }

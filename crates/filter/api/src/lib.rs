@@ -19,6 +19,7 @@
 mod body;
 mod bridge;
 mod bucket;
+mod buffer_limit;
 mod call_stream;
 pub mod cel;
 mod config;
@@ -53,6 +54,7 @@ mod withheld;
 pub use body::Body;
 pub use bridge::{BridgeFactory, BridgeFacts, BridgeSession, BridgeStep, BuildBridge};
 pub use bucket::Bucket;
+pub use buffer_limit::BufferLimit;
 pub use call_stream::{CallOpen, CallPipe, CallStream, Heard, Outgoing};
 pub use config::{
     Build, BuildChooser, BuildGuard, BuildJudge, BuildWrapper, Chooser, ClusterLoad, Clusters, ConfigError, Factory,

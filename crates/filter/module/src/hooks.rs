@@ -145,7 +145,7 @@ impl Hosted {
             Side::Request => entries.request_body,
             Side::Response => entries.response_body,
         };
-        let limit = self.limit(side, stream);
+        let limit = self.limit(side, instance, stream);
         let course = instance.course(side);
         // The last piece of a body may be one too many.
         if course.gathers.get() && course.kept.borrow().len() + held(side, stream).bytes().len() > limit {
@@ -324,7 +324,7 @@ impl Hosted {
         }
         course.wait(stream.resumer);
         // The module may have taken of what was kept, from an event of its own.
-        if course.full.get() && course.kept.borrow().len() <= self.limit(side, stream) {
+        if course.full.get() && course.kept.borrow().len() <= self.limit(side, instance, stream) {
             course.full.set(false);
         }
         if course.ended.get() || course.full.get() || instance.sends_much() { Flow::Wait } else { Flow::Want }
@@ -336,12 +336,9 @@ impl Hosted {
     }
 
     /// How much of a body may be kept.
-    fn limit(&self, side: Side, stream: &Stream<'_>) -> usize {
-        let own = stream.info.request_buffer_limit.filter(|_| side == Side::Request);
-        match self.place.buffer_limit {
-            0 => usize::MAX,
-            limit => own.map_or(limit, |own| own as usize),
-        }
+    fn limit(&self, side: Side, instance: &Instance, stream: &Stream<'_>) -> usize {
+        let own = if self.place.is_upstream { instance.own_limit() } else { stream.info.buffer_limit };
+        own.bytes(side == Side::Request, self.place.buffer_limit)
     }
 
     /// Runs a hook on the answer. Between the router and a host nobody has looked at it yet, so that the module finds its head by

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_filter_api::{
-    Answer, CallFailure, CallHandle, CallStream, Closing, Ended, Heard, LocalReply, Stream, StreamInfo,
+    Answer, BufferLimit, CallFailure, CallHandle, CallStream, Closing, Ended, Heard, LocalReply, Stream, StreamInfo,
 };
 use postrider_http::ResponseHead;
 use postrider_model::Metadata;
@@ -75,6 +75,8 @@ pub(crate) struct Rare {
     metadata: [Option<Arc<Metadata>>; 3],
     /// Those of sockets that the module set.
     pub(crate) options: Vec<Kept>,
+    /// What the module set of its own on the upstream side, where nobody else's is meant.
+    pub(crate) buffer_limit: Option<u64>,
     /// The stream's span, as it was lent to the module.
     pub(crate) span: Option<Box<Lent>>,
     /// The answer that is being given in pieces.
@@ -323,6 +325,20 @@ impl Instance {
                 None => self.closing.get().as_mut().map(|closing| &mut *closing.info),
             }
         }
+    }
+
+    /// What a filter last said of how much may be held.
+    pub(crate) fn buffer_limit(&self) -> BufferLimit {
+        match self.place.is_upstream {
+            true => self.own_limit(),
+            false => self.info().map(|info| info.buffer_limit).unwrap_or_default(),
+        }
+    }
+
+    /// The same of one on the upstream side.
+    pub(crate) fn own_limit(&self) -> BufferLimit {
+        let own = self.rare.borrow().as_ref().and_then(|rare| rare.buffer_limit);
+        own.map_or(BufferLimit::OfConnection, BufferLimit::Both)
     }
 
     /// How others reach this stream.

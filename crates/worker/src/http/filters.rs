@@ -153,19 +153,14 @@ impl Exchange {
         http: &Http,
         waker: Option<&Waker>,
     ) -> Result<Standing, Barred> {
-        let limit = match connection.chain.buffer_limit {
-            0 => usize::MAX,
-            limit => limit,
-        };
         loop {
             if side == Side::Request && self.info.route_is_stale && self.request_pass.goes_on() {
                 // Who else wants something of the request is a matter of the new route.
                 self.find_route_again(connection, http);
             }
             let Some(filters) = &self.filters else { return Ok(Standing::Finished) };
-            // A filter's own limit holds for what comes in one piece, too.
-            let own = self.info.request_buffer_limit.filter(|_| side == Side::Request);
-            let limit = own.map_or(limit, |own| own as usize);
+            let own = self.info.buffer_limit;
+            let limit = own.bytes(side == Side::Request, connection.chain.buffer_limit);
             let pass = match side {
                 Side::Request => &mut self.request_pass,
                 Side::Response => &mut self.response_pass,
@@ -184,7 +179,7 @@ impl Exchange {
                 }
                 Next::TooLarge => return Err(Barred::TooLarge),
             };
-            if own.is_some() && hook == Hook::Body && pass.held.bytes().len() > limit {
+            if hook == Hook::Body && own.bounds_pieces(side == Side::Request) && pass.held.bytes().len() > limit {
                 return Err(Barred::TooLarge);
             }
             if side == Side::Request && self.info.route_is_stale {

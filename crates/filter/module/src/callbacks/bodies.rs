@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use postrider_filter_api::BufferLimit;
+
 use super::{instance, put};
 use crate::abi::{Buffer, StreamRef};
 use crate::hooks::held;
@@ -112,14 +114,22 @@ pub(super) unsafe fn came_at_once(_: StreamRef) -> bool {
 pub(super) unsafe fn limit(handle: StreamRef) -> u64 {
     // SAFETY: as in `size`.
     let Some(instance) = (unsafe { instance(handle) }) else { return 0 };
-    let own = instance.info().and_then(|info| info.request_buffer_limit);
-    own.map_or(instance.place.buffer_limit as u64, u64::from)
+    match instance.buffer_limit() {
+        BufferLimit::OfConnection => instance.place.buffer_limit as u64,
+        BufferLimit::Request(own) => own.into(),
+        BufferLimit::Both(own) => own,
+    }
 }
 
 pub(super) unsafe fn set_limit(handle: StreamRef, limit: u64) {
     // SAFETY: as in `size`.
-    let stream = unsafe { instance(handle).and_then(|instance| instance.stream()) };
-    if let Some(stream) = stream {
-        stream.info.request_buffer_limit = Some(u32::try_from(limit).unwrap_or(u32::MAX));
+    let Some(instance) = (unsafe { instance(handle) }) else { return };
+    if instance.place.is_upstream {
+        instance.rare.borrow_mut().get_or_insert_default().buffer_limit = Some(limit);
+        return;
+    }
+    // SAFETY: no other function of this module's runs.
+    if let Some(stream) = unsafe { instance.stream() } {
+        stream.info.buffer_limit = BufferLimit::Both(limit);
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{
-    Action, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
+    Action, BufferLimit, ConfigError, Factory, Filter, Hooks, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
 use postrider_model::{Reading, Value, ValueError};
 
@@ -68,7 +68,9 @@ impl Filter for Holder {
         if end {
             return Action::Done;
         }
-        stream.info.request_buffer_limit = self.0;
+        if let Some(limit) = self.0 {
+            stream.info.buffer_limit = BufferLimit::Request(limit);
+        }
         Action::Buffer
     }
 
@@ -101,7 +103,10 @@ mod tests {
             assert!(matches!(head(true), Action::Done));
             assert!(matches!(head(false), Action::Buffer));
         }
-        stream.info.request_buffer_limit
+        match stream.info.buffer_limit {
+            BufferLimit::Request(limit) => Some(limit),
+            _ => None,
+        }
     }
 
     #[test]

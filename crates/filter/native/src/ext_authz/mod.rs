@@ -25,8 +25,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use postrider_filter_api::{
-    Action, Call, CallHandle, CallTrace, ConfigError, Factory, Filter, Flags, GrpcCall, Hooks, LocalReply, Moment,
-    Place, RouteConfig, ScopedConfigs, State, Stream,
+    Action, BufferLimit, Call, CallHandle, CallTrace, ConfigError, Factory, Filter, Flags, GrpcCall, Hooks, LocalReply,
+    Moment, Place, RouteConfig, ScopedConfigs, State, Stream,
 };
 use postrider_grpc::auth::{CHECK, NAMESPACE};
 use postrider_http::{Fields, HeadLimits, HeaderId, Method, RequestHead};
@@ -201,8 +201,8 @@ impl Filter for Authorizer {
         let tunnel = stream.request.method() == Method::Connect || stream.request.fields.has(HeaderId::Upgrade);
         if self.body.is_some() && !end && !tunnel {
             *state = State::Any(Box::new(Progress::Holding));
-            if self.raised_limit.is_some() {
-                stream.info.request_buffer_limit = self.raised_limit;
+            if let Some(limit) = self.raised_limit {
+                stream.info.buffer_limit = BufferLimit::Request(limit);
             }
             return Action::Buffer;
         }

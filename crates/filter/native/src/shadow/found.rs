@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use postrider_filter_api::{Flags, Stream, UpstreamObjects, UpstreamOverride};
+use postrider_filter_api::{BufferLimit, Flags, Stream, UpstreamObjects, UpstreamOverride};
 use postrider_http::{Fields, RequestHead, ResponseHead};
 
 use super::held::Side;
@@ -24,7 +24,7 @@ pub(super) struct Found {
     is_health_check: bool,
     drain_connection: bool,
     streams_reply: bool,
-    request_buffer_limit: Option<u32>,
+    buffer_limit: BufferLimit,
 }
 
 /// What a hook would have done beside its answer.
@@ -66,7 +66,7 @@ impl Found {
             is_health_check: info.is_health_check,
             drain_connection: info.drain_connection,
             streams_reply: info.streams_reply,
-            request_buffer_limit: info.request_buffer_limit.take(),
+            buffer_limit: std::mem::take(&mut info.buffer_limit),
         }
     }
 
@@ -78,7 +78,10 @@ impl Found {
             response_changes: !is_same_response(&self.response, stream.response)
                 || !is_same(&self.response_trailers, stream.response_trailers),
             host: info.upstream_override.take().filter(|host| Some(host) != self.upstream_override.as_ref()),
-            request_limit: info.request_buffer_limit,
+            request_limit: match info.buffer_limit {
+                BufferLimit::Request(limit) => Some(limit),
+                BufferLimit::OfConnection | BufferLimit::Both(_) => None,
+            },
         };
         *stream.request = self.request;
         *stream.response = self.response;
@@ -94,7 +97,7 @@ impl Found {
         info.is_health_check = self.is_health_check;
         info.drain_connection = self.drain_connection;
         info.streams_reply = self.streams_reply;
-        info.request_buffer_limit = self.request_buffer_limit;
+        info.buffer_limit = self.buffer_limit;
         undone
     }
 }

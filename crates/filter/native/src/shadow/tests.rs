@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{lines, object, place, text};
 use postrider_filter_api::testing::FakeStream;
-use postrider_filter_api::{Action, Body, ClusterHealth, Flags, Flow, State, UpstreamOverride};
+use postrider_filter_api::{Action, Body, BufferLimit, ClusterHealth, Flags, Flow, State, UpstreamOverride};
 use postrider_filter_api::{Hooks, Stream};
 
 const FAULT: &str = "envoy.extensions.filters.http.fault.v3.HTTPFault";
@@ -92,7 +92,7 @@ fn a_body_that_would_be_held_goes_on_and_one_that_would_be_too_large_is_told() {
     let filter = factory.filter(&ScopedConfigs::default(), &place());
     let (mut stream, mut state) = (FakeStream::new("POST", "/", &[]), State::default());
     assert!(matches!(stream.with(|stream| filter.on_request_headers(&mut state, stream, false)), Action::Continue));
-    assert_eq!(stream.info.request_buffer_limit, None);
+    assert_eq!(stream.info.buffer_limit, BufferLimit::OfConnection);
     for (piece, status) in [(6, None), (4, None), (1, Some(&Value::Integer(413)))] {
         stream.request_body = Body::default();
         stream.request_body.push(&vec![0; piece]);
