@@ -33,8 +33,12 @@ struct Line {
 
 impl Line {
     fn of(filters: &[Value]) -> Line {
+        Line::limited(filters, 100_000)
+    }
+
+    fn limited(filters: &[Value], limit: u32) -> Line {
         let origin = Origin::tcp_echo("");
-        let fields = json!({"filter_chains": [{"filters": filters}], "per_connection_buffer_limit_bytes": 100_000});
+        let fields = json!({"filter_chains": [{"filters": filters}], "per_connection_buffer_limit_bytes": limit});
         let config = Config::new().listener("tcp", fields).cluster("origin", &[origin.address]);
         Line { proxy: Proxy::start(&config), origin }
     }
@@ -100,6 +104,14 @@ fn bytes_are_seen_and_changed_both_ways() {
     assert!(client.closed());
     wait_until("the end", || site.counted("by_proxy") == 1);
     assert_eq!((site.counted("by_client"), site.counted("connected")), (0, 1));
+}
+
+#[test]
+fn a_filter_holds_any_number_of_bytes_where_the_listener_has_no_limit() {
+    const LENGTH: usize = 300_000;
+    let site = Line::limited(&[of(connections(), "script", "", true)], 0);
+    let mut client = site.client();
+    assert_eq!(ask(&mut client, &format!("length {}", "x".repeat(LENGTH))), LENGTH.to_string());
 }
 
 #[test]

@@ -454,7 +454,7 @@ fn scripted() -> Plan {
 #[test]
 fn a_limit_that_a_module_sets_is_that_of_what_is_held_of_both_messages() {
     let long =
-        |length: usize| Origin::fixed(&format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{:length$}", ""));
+        |length: usize| Origin::fixed(format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{:length$}", ""));
     let limited = || scripted().listener(json!({"per_connection_buffer_limit_bytes": 1000}));
     let site = limited().start();
     let ask = |script: &str, length: usize| {

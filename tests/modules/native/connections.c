@@ -213,6 +213,9 @@ static void perform(pr_connection connection, filter *filter, char *line) {
   if (!strcasecmp(line, "say")) {
     snprintf(text, sizeof text, "%s\n", rest);
     say(connection, text);
+  } else if (!strcasecmp(line, "length")) {
+    snprintf(text, sizeof text, "%zu\n", strlen(rest));
+    say(connection, text);
   } else if (!strcasecmp(line, "facts")) {
     say_facts(connection);
   } else if (!strcasecmp(line, "note")) {

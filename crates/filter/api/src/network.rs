@@ -118,7 +118,7 @@ pub struct ConnectionControl {
     stopped: Cell<u32>,
     /// The client may end its side and still hear ours.
     pub half_closes: Cell<bool>,
-    /// Bytes that may be held in one direction.
+    /// Bytes that may be held in one direction; 0 is any number.
     pub limit: Cell<usize>,
     /// More than that waits for the client.
     pub congested: Cell<bool>,

@@ -203,9 +203,12 @@ impl Filtered {
         self.control.half_closes.get()
     }
 
-    /// Bytes that may be held in one direction.
+    /// Bytes that may be held in one direction; 0 is any number.
     fn limit(&self) -> usize {
-        self.control.limit.get().max(READ_BYTES)
+        match self.control.limit.get() {
+            0 => usize::MAX,
+            limit => limit.max(READ_BYTES),
+        }
     }
 
     /// Reads and shows filters what comes until `done`.
