@@ -3,36 +3,28 @@
 //! A module calls the proxy's functions from within its hooks, so everything here is shared and changes in place. The
 //! connection and what is held of its bytes are there while a hook runs and at no other time.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
-use postrider_filter_api::{
-    CallHandle, ClosedBy, Connection, ConnectionHandle, Ending, NetworkSession, Passage, StreamInfo,
-};
+use postrider_filter_api::{ClosedBy, Connection, ConnectionHandle, Ending, NetworkSession, Passage, StreamInfo};
 
 use crate::abi::{Buffer, Own, StreamRef, event};
 use crate::callbacks::options::Kept;
-use crate::deliver::with_answer;
 use crate::inbox::{Event, Inbox};
 use crate::network::Watching;
+use crate::share::{Share, passage};
 
 /// A connection's state in the proxy. Its address is the module's handle, so it never moves.
 pub(crate) struct Session {
     pub(crate) place: Rc<Watching>,
     pub(crate) handle: ConnectionHandle,
-    /// The module's state for the connection; null when it could not make one.
-    own: Cell<Own>,
+    pub(crate) share: Share<ConnectionHandle>,
     connection: Cell<*mut Connection<'static>>,
     received: Cell<*mut Vec<u8>>,
     sent: Cell<*mut Vec<u8>>,
     pub(crate) stage: Cell<Stage>,
-    /// Texts that were made for the module, until its next hook.
-    texts: RefCell<Vec<Box<[u8]>>>,
-    inbox: OnceCell<Rc<Inbox<ConnectionHandle>>>,
-    pub(crate) calls: RefCell<Vec<(u64, CallHandle)>>,
-    pub(crate) last_call: Cell<u64>,
     /// Those of its upstream's socket that the module set.
     pub(crate) options: RefCell<Vec<Kept>>,
 }
@@ -58,39 +50,31 @@ impl Session {
         let session = Box::new(Session {
             place: place.clone(),
             handle: connection.handle.clone(),
-            own: Cell::new(ptr::null()),
+            share: Share::default(),
             connection: Cell::new(ptr::null_mut()),
             received: Cell::new(ptr::null_mut()),
             sent: Cell::new(ptr::null_mut()),
             stage: Cell::new(Stage::Open),
-            texts: RefCell::default(),
-            inbox: OnceCell::new(),
-            calls: RefCell::default(),
-            last_call: Cell::new(0),
             options: RefCell::default(),
         });
         let config = &place.config;
         if let Some(new) = config.entries.new {
             // SAFETY: the function of a loaded module, on a configuration that it made, as the interface says.
-            session.own.set(session.enter(connection, |handle, _| unsafe { new(config.own(), handle) }));
+            session.share.own.set(session.enter(connection, |handle, _| unsafe { new(config.own(), handle) }));
         }
         session
     }
 
     pub(crate) fn own(&self) -> Own {
-        self.own.get()
+        self.share.own.get()
     }
 
     /// Calls into the module.
     fn enter<T>(&self, connection: &mut Connection<'_>, hook: impl FnOnce(StreamRef, Own) -> T) -> T {
-        let mut texts = self.texts.borrow_mut();
-        if !texts.is_empty() {
-            texts.clear();
-        }
-        drop(texts);
+        self.share.forget_texts();
         // The lifetime is put off: nobody reads the pointer when this function has ended.
         self.connection.set(ptr::from_mut(connection).cast());
-        let answer = hook(ptr::from_ref(self).cast_mut().cast(), self.own.get());
+        let answer = hook(ptr::from_ref(self).cast_mut().cast(), self.own());
         self.connection.set(ptr::null_mut());
         answer
     }
@@ -147,15 +131,12 @@ impl Session {
 
     /// A text for the module that lies nowhere else.
     pub(crate) fn lend(&self, text: impl Into<Vec<u8>>) -> Buffer {
-        let text = text.into().into_boxed_slice();
-        let lent = Buffer::of(&text);
-        self.texts.borrow_mut().push(text);
-        lent
+        self.share.lend(text)
     }
 
     /// How others reach this connection.
     pub(crate) fn inbox(&self) -> &Rc<Inbox<ConnectionHandle>> {
-        self.inbox.get_or_init(|| Rc::new(Inbox::new(self.handle.clone())))
+        self.share.inbox(&self.handle)
     }
 
     pub(crate) fn end(&self, ending: Ending) {
@@ -174,51 +155,18 @@ impl Session {
 
     fn tell_of(&self, event: Event, connection: &mut Connection<'_>) {
         let entries = &self.place.config.entries;
-        match event {
-            Event::Scheduled(id) => {
-                if let Some(hook) = entries.scheduled {
-                    // SAFETY: as above.
-                    self.enter(connection, |handle, own| unsafe { hook(handle, own, id) });
-                }
-            }
-            Event::Call { id, outcome } => {
-                self.calls.borrow_mut().retain(|(known, _)| *known != id);
-                let Some(hook) = entries.callout_done else { return };
-                with_answer(&outcome, |result, headers, body| {
-                    let (headers, header_count) = (headers.as_ptr(), headers.len());
-                    // SAFETY: as above; the answer is there for the time of the call.
-                    self.enter(connection, |handle, own| unsafe {
-                        hook(handle, own, id, result, headers, header_count, body.as_ptr(), body.len());
-                    });
-                });
-            }
-        }
+        self.share.tell_of(event, (entries.scheduled, entries.callout_done), |hook| self.enter(connection, hook));
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(inbox) = self.inbox.get() {
-            inbox.close();
-        }
-        self.calls.get_mut().clear();
-        let own = self.own.get();
-        if let Some(destroy) = self.place.config.entries.destroy.filter(|_| !own.is_null()) {
-            // SAFETY: the function of a loaded module, once, on what it made for this connection.
-            unsafe { destroy(own) };
-        }
+        self.share.end(self.place.config.entries.destroy);
     }
 }
 
 /// A connection that the module made its part of.
 pub(crate) struct Hosted(pub(crate) Box<Session>);
-
-impl Hosted {
-    fn passage(&self, answer: Option<c_int>) -> Passage {
-        self.0.place.account.called(None, None);
-        if answer == Some(1) { Passage::Stop } else { Passage::Continue }
-    }
-}
 
 impl NetworkSession for Hosted {
     fn on_connection(&mut self, connection: &mut Connection<'_>) -> Passage {
@@ -228,7 +176,7 @@ impl NetworkSession for Hosted {
         if self.0.stage.get() == Stage::Open {
             self.0.tell(event::CONNECTED, connection);
         }
-        self.passage(answer)
+        passage(&self.0.place.account, answer)
     }
 
     fn on_received(&mut self, connection: &mut Connection<'_>, data: &mut Vec<u8>, end: bool) -> Passage {
@@ -238,7 +186,7 @@ impl NetworkSession for Hosted {
             self.0
                 .enter_with(connection, (Flow::Received, data), |handle, own| unsafe { hook(handle, own, length, end) })
         });
-        self.passage(answer)
+        passage(&self.0.place.account, answer)
     }
 
     fn on_sent(&mut self, connection: &mut Connection<'_>, data: &mut Vec<u8>, end: bool) -> Passage {
@@ -247,15 +195,14 @@ impl NetworkSession for Hosted {
             // SAFETY: as above.
             self.0.enter_with(connection, (Flow::Sent, data), |handle, own| unsafe { hook(handle, own, length, end) })
         });
-        self.passage(answer)
+        passage(&self.0.place.account, answer)
     }
 
     fn on_asked(&mut self, connection: &mut Connection<'_>, received: &mut Vec<u8>, sent: &mut Vec<u8>) {
         let session = &*self.0;
-        let Some(inbox) = session.inbox.get() else { return };
         session.received.set(received);
         session.sent.set(sent);
-        while let Some(event) = inbox.next() {
+        while let Some(event) = session.share.next() {
             session.tell_of(event, connection);
         }
         session.received.set(ptr::null_mut());

@@ -10,6 +10,9 @@ type OnTrailers = unsafe extern "C" fn(StreamRef, Own) -> c_int;
 type OnBytes = unsafe extern "C" fn(StreamRef, Own, usize, bool) -> c_int;
 type OnEvent = unsafe extern "C" fn(StreamRef, Own);
 pub(crate) type OnReply = unsafe extern "C" fn(StreamRef, Own, u32, Buffer, bool) -> c_int;
+pub(crate) type OnScheduled = unsafe extern "C" fn(StreamRef, Own, u64);
+pub(crate) type OnCallout =
+    unsafe extern "C" fn(StreamRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
 type OnStreamHead = unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize, bool);
 type OnStreamData = unsafe extern "C" fn(StreamRef, Own, u64, *const Buffer, usize, bool);
 type OnStreamTrailers = unsafe extern "C" fn(StreamRef, Own, u64, *const Header, usize);
@@ -74,7 +77,7 @@ entries! {
     response_trailers = c"envoy_dynamic_module_on_http_filter_response_trailers": OnTrailers;
     stream_complete = c"envoy_dynamic_module_on_http_filter_stream_complete": OnEvent;
     local_reply = c"envoy_dynamic_module_on_http_filter_local_reply": OnReply;
-    scheduled = c"envoy_dynamic_module_on_http_filter_scheduled": unsafe extern "C" fn(StreamRef, Own, u64);
+    scheduled = c"envoy_dynamic_module_on_http_filter_scheduled": OnScheduled;
     callout_done = c"envoy_dynamic_module_on_http_filter_http_callout_done":
         unsafe extern "C" fn(StreamRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
     stream_headers = c"envoy_dynamic_module_on_http_filter_http_stream_headers": OnStreamHead;
@@ -146,9 +149,8 @@ entries! {
     read = c"envoy_dynamic_module_on_network_filter_read": OnBytes;
     write = c"envoy_dynamic_module_on_network_filter_write": OnBytes;
     event = c"envoy_dynamic_module_on_network_filter_event": unsafe extern "C" fn(StreamRef, Own, c_int);
-    scheduled = c"envoy_dynamic_module_on_network_filter_scheduled": unsafe extern "C" fn(StreamRef, Own, u64);
-    callout_done = c"envoy_dynamic_module_on_network_filter_http_callout_done":
-        unsafe extern "C" fn(StreamRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
+    scheduled = c"envoy_dynamic_module_on_network_filter_scheduled": OnScheduled;
+    callout_done = c"envoy_dynamic_module_on_network_filter_http_callout_done": OnCallout;
     above_watermark = c"envoy_dynamic_module_on_network_filter_above_write_buffer_high_watermark": OnEvent;
     below_watermark = c"envoy_dynamic_module_on_network_filter_below_write_buffer_low_watermark": OnEvent;
     config_scheduled = c"envoy_dynamic_module_on_network_filter_config_scheduled": unsafe extern "C" fn(Own, u64);
@@ -168,9 +170,8 @@ entries! {
     close = c"envoy_dynamic_module_on_listener_filter_on_close": OnEvent;
     wants = c"envoy_dynamic_module_on_listener_filter_get_max_read_bytes":
         unsafe extern "C" fn(StreamRef, Own) -> usize;
-    scheduled = c"envoy_dynamic_module_on_listener_filter_scheduled": unsafe extern "C" fn(StreamRef, Own, u64);
-    callout_done = c"envoy_dynamic_module_on_listener_filter_http_callout_done":
-        unsafe extern "C" fn(StreamRef, Own, u64, c_int, *const Header, usize, *const Buffer, usize);
+    scheduled = c"envoy_dynamic_module_on_listener_filter_scheduled": OnScheduled;
+    callout_done = c"envoy_dynamic_module_on_listener_filter_http_callout_done": OnCallout;
     config_scheduled = c"envoy_dynamic_module_on_listener_filter_config_scheduled":
         unsafe extern "C" fn(ConfigRef, Own, u64);
 }

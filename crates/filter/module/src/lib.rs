@@ -38,6 +38,7 @@ mod newcomer;
 mod on_worker;
 mod others;
 mod reach;
+mod share;
 mod source;
 mod template;
 mod wire;

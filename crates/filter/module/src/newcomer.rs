@@ -3,31 +3,24 @@
 //! A module calls the proxy's functions from within its hooks, so everything here is shared and changes in place. The
 //! connection and what came of its bytes are there while a hook runs and at no other time.
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::ffi::c_int;
+use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
 
-use postrider_filter_api::{CallHandle, Newcomer, NewcomerHandle, NewcomerSession, Passage, StreamInfo};
+use postrider_filter_api::{Newcomer, NewcomerHandle, NewcomerSession, Passage, StreamInfo};
 
 use crate::abi::{Buffer, Own, StreamRef};
-use crate::deliver::with_answer;
 use crate::inbox::{Event, Inbox};
 use crate::listener::Looking;
+use crate::share::{Share, passage};
 
 /// A connection's state in the proxy. Its address is the module's handle, so it never moves.
 pub(crate) struct Introduced {
     pub(crate) place: Rc<Looking>,
     pub(crate) handle: NewcomerHandle,
-    /// The module's state for the connection; null when it could not make one.
-    own: Cell<Own>,
+    pub(crate) share: Share<NewcomerHandle>,
     newcomer: Cell<*mut Newcomer<'static>>,
     data: Cell<*mut Vec<u8>>,
-    /// Texts that were made for the module, until its next hook.
-    texts: RefCell<Vec<Box<[u8]>>>,
-    inbox: OnceCell<Rc<Inbox<NewcomerHandle>>>,
-    pub(crate) calls: RefCell<Vec<(u64, CallHandle)>>,
-    pub(crate) last_call: Cell<u64>,
 }
 
 impl Introduced {
@@ -36,32 +29,28 @@ impl Introduced {
         let session = Box::new(Introduced {
             place: place.clone(),
             handle: newcomer.handle.clone(),
-            own: Cell::new(ptr::null()),
+            share: Share::default(),
             newcomer: Cell::new(ptr::null_mut()),
             data: Cell::new(ptr::null_mut()),
-            texts: RefCell::default(),
-            inbox: OnceCell::new(),
-            calls: RefCell::default(),
-            last_call: Cell::new(0),
         });
         let config = &place.config;
         if let Some(new) = config.entries.new {
             // SAFETY: the function of a loaded module, on a configuration that it made, as the interface says.
-            session.own.set(session.enter(newcomer, |handle, _| unsafe { new(config.own(), handle) }));
+            session.share.own.set(session.enter(newcomer, |handle, _| unsafe { new(config.own(), handle) }));
         }
         session
     }
 
     pub(crate) fn own(&self) -> Own {
-        self.own.get()
+        self.share.own.get()
     }
 
     /// Calls into the module.
     fn enter<T>(&self, newcomer: &mut Newcomer<'_>, hook: impl FnOnce(StreamRef, Own) -> T) -> T {
-        self.texts.borrow_mut().clear();
+        self.share.forget_texts();
         // The lifetime is put off: nobody reads the pointer when this function has ended.
         self.newcomer.set(ptr::from_mut(newcomer).cast());
-        let answer = hook(ptr::from_ref(self).cast_mut().cast(), self.own.get());
+        let answer = hook(ptr::from_ref(self).cast_mut().cast(), self.own());
         self.newcomer.set(ptr::null_mut());
         answer
     }
@@ -97,15 +86,12 @@ impl Introduced {
 
     /// A text for the module that lies nowhere else.
     pub(crate) fn lend(&self, text: impl Into<Vec<u8>>) -> Buffer {
-        let text = text.into().into_boxed_slice();
-        let lent = Buffer::of(&text);
-        self.texts.borrow_mut().push(text);
-        lent
+        self.share.lend(text)
     }
 
     /// How others reach this connection.
     pub(crate) fn inbox(&self) -> &Rc<Inbox<NewcomerHandle>> {
-        self.inbox.get_or_init(|| Rc::new(Inbox::new(self.handle.clone())))
+        self.share.inbox(&self.handle)
     }
 
     /// How many bytes the module wants to see.
@@ -117,58 +103,25 @@ impl Introduced {
 
     fn tell_of(&self, event: Event, newcomer: &mut Newcomer<'_>) {
         let entries = &self.place.config.entries;
-        match event {
-            Event::Scheduled(id) => {
-                if let Some(hook) = entries.scheduled {
-                    // SAFETY: the function of a loaded module, as the interface says. So below.
-                    self.enter(newcomer, |handle, own| unsafe { hook(handle, own, id) });
-                }
-            }
-            Event::Call { id, outcome } => {
-                self.calls.borrow_mut().retain(|(known, _)| *known != id);
-                let Some(hook) = entries.callout_done else { return };
-                with_answer(&outcome, |result, headers, body| {
-                    let (headers, header_count) = (headers.as_ptr(), headers.len());
-                    // SAFETY: as above; the answer is there for the time of the call.
-                    self.enter(newcomer, |handle, own| unsafe {
-                        hook(handle, own, id, result, headers, header_count, body.as_ptr(), body.len());
-                    });
-                });
-            }
-        }
+        self.share.tell_of(event, (entries.scheduled, entries.callout_done), |hook| self.enter(newcomer, hook));
     }
 }
 
 impl Drop for Introduced {
     fn drop(&mut self) {
-        if let Some(inbox) = self.inbox.get() {
-            inbox.close();
-        }
-        self.calls.get_mut().clear();
-        let own = self.own.get();
-        if let Some(destroy) = self.place.config.entries.destroy.filter(|_| !own.is_null()) {
-            // SAFETY: the function of a loaded module, once, on what it made for this connection.
-            unsafe { destroy(own) };
-        }
+        self.share.end(self.place.config.entries.destroy);
     }
 }
 
 /// A connection that the module made its part of.
 pub(crate) struct Hosted(pub(crate) Box<Introduced>);
 
-impl Hosted {
-    fn passage(&self, answer: Option<c_int>) -> Passage {
-        self.0.place.account.called(None, None);
-        if answer == Some(1) { Passage::Stop } else { Passage::Continue }
-    }
-}
-
 impl NewcomerSession for Hosted {
     fn on_accept(&mut self, newcomer: &mut Newcomer<'_>) -> Passage {
         let hook = self.0.place.config.entries.accept;
         // SAFETY: the function of a loaded module, as the interface says. So below.
         let answer = hook.map(|hook| self.0.enter(newcomer, |handle, own| unsafe { hook(handle, own) }));
-        self.passage(answer)
+        passage(&self.0.place.account, answer)
     }
 
     fn wants(&mut self, newcomer: &mut Newcomer<'_>) -> usize {
@@ -181,13 +134,12 @@ impl NewcomerSession for Hosted {
         // SAFETY: as above.
         let answer = hook.map(|hook| self.0.enter(newcomer, |handle, own| unsafe { hook(handle, own, length) }));
         self.0.data.set(ptr::null_mut());
-        self.passage(answer)
+        passage(&self.0.place.account, answer)
     }
 
     fn on_asked(&mut self, newcomer: &mut Newcomer<'_>) {
         let session = &*self.0;
-        let Some(inbox) = session.inbox.get() else { return };
-        while let Some(event) = inbox.next() {
+        while let Some(event) = session.share.next() {
             session.tell_of(event, newcomer);
         }
     }

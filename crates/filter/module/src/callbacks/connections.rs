@@ -401,7 +401,7 @@ unsafe fn call(session: &Session, id: *mut u64, request: calls::Request) -> c_in
     let inbox = session.inbox().clone();
     let tell = move |id, outcome| inbox.tell(Event::Call { id, outcome: Box::new(outcome) });
     // SAFETY: by the contract above.
-    unsafe { calls::begin(&*session.place.host, &session.last_call, &session.calls, id, request, tell) }
+    unsafe { calls::begin(&*session.place.host, &session.share.last_call, &session.share.calls, id, request, tell) }
 }
 
 /// # Safety
