@@ -478,6 +478,64 @@ fn a_limit_that_a_module_sets_is_that_of_what_is_held_of_both_messages() {
     }
 }
 
+/// A body that came in one piece with its end waited for ever.
+#[test]
+fn a_body_that_is_freed_at_its_last_piece_goes_on() {
+    let site = scripted().start();
+    for script in
+        ["qb answer 1; qb resume q", "qh answer 1; qb answer 1; qb resume q", "qb answer 1; qe answer 1; qe resume q"]
+    {
+        let head = format!("POST / HTTP/1.1\r\nhost: test\r\nx-do: {script}\r\ncontent-length: 7\r\n\r\n");
+        assert_eq!(site.proxy.exchange(head + "abcdefg").status, 200, "{script}");
+        assert_eq!(site.origin.requests().last().unwrap().body, b"abcdefg", "{script}");
+    }
+}
+
+#[test]
+fn a_body_that_a_module_kept_is_there_while_it_holds_the_end_of_the_message() {
+    let origin = || Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nabcdefg");
+    let service = origin();
+    let site = scripted().cluster("service", &[service.address], json!({})).start_before(origin());
+    let mut asked = 0;
+    for (script, request, answer, said) in [
+        (
+            "qe events 1; event1 body 1; event1 length 1; event1 resume q",
+            "abcdefg",
+            "abcdefg",
+            "body:abcdefg length:7 resume",
+        ),
+        (
+            "qe events 1; event1 drain 1 2; event1 append 1 hi; event1 body 1; event1 resume q",
+            "cdefghi",
+            "abcdefg",
+            "body:cdefghi",
+        ),
+        (
+            "qe call service /x ~ 5000; call body 1; call body 0; call resume q",
+            "abcdefg",
+            "abcdefg",
+            "body:abcdefg body/none",
+        ),
+        (
+            "ae call service /x ~ 5000; call body 3; call drain 3 2; call append 3 hi; call resume a",
+            "abcdefg",
+            "cdefghi",
+            "call:0",
+        ),
+    ] {
+        let held =
+            if script.starts_with('q') { "qb answer 1; qe answer 1" } else { "ah answer 1; ab answer 1; ae answer 1" };
+        let head = format!("POST / HTTP/1.1\r\nhost: test\r\nx-do: {held}; {script}\r\ncontent-length: 7\r\n\r\n");
+        let got = site.proxy.exchange(head + "abcdefg");
+        asked += 1;
+        assert_eq!((got.status, got.text()), (200, answer), "{script}");
+        let arrived = site.origin.requests().last().unwrap().body.clone();
+        assert_eq!(String::from_utf8_lossy(&arrived), request, "{script}");
+        let logged = site.logged(asked);
+        assert!(logged.contains(said), "{script}: {logged}");
+    }
+}
+
 /// Trailers both ways, whose hook answers what is no status.
 #[test]
 fn a_message_whose_trailers_hook_answers_an_unknown_status_goes_on() {

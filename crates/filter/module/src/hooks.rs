@@ -152,6 +152,8 @@ impl Hosted {
             return Action::Respond(Box::new(too_large(side)));
         }
         course.freed.set(false);
+        // Behind the last piece nothing else would end a wait: a module may free the message before it stops it.
+        course.stopped.set(course.stopped.get() || end);
         let mut answer = match hook {
             Some(hook) => {
                 course.shows.set(true);
@@ -188,6 +190,7 @@ impl Hosted {
                 return Action::Continue;
             }
             body::CONTINUE => {
+                course.stopped.set(false);
                 if !kept.is_empty() {
                     kept.extend_from_slice(held.bytes());
                     held.replace(&kept);
