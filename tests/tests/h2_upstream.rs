@@ -330,3 +330,70 @@ fn what_upstreams_do_to_a_stream_is_told_by_its_name() {
         assert_eq!(said(), expected);
     }
 }
+
+/// Answers requests with a head of one field, which is no `:status`; `leaves_first`: all but the first of a connection.
+fn malformed_origin(leaves_first: bool) -> Origin {
+    Origin::start(move |connection| {
+        const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
+        if connection.read_exact(24).is_none() || !connection.write(SETTINGS) {
+            return;
+        }
+        let mut left = leaves_first;
+        while let Some(head) = connection.read_exact(9) {
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let _ = connection.read_exact(length as usize);
+            if head[3] == 1 && !std::mem::take(&mut left) {
+                connection.write(&[b"\0\0\x05\x01\x05", &head[5..], b"\0\x01a\x01b"].concat());
+            }
+        }
+    })
+}
+
+const MALFORMED: &str = "upstream connect error or disconnect/reset before headers. reset reason: protocol error";
+
+/// The connection stayed in its pool, although its upstream does not speak HTTP/2.
+#[test]
+fn an_answer_without_a_status_ends_its_connection() {
+    for spares in [false, true] {
+        let origin = malformed_origin(false);
+        let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+        let http2 = json!({"override_stream_error_on_invalid_http_message": spares});
+        let options = upstream_http_options(
+            json!({"explicit_http_config": {"http_protocol_options": null, "http2_protocol_options": http2}}),
+        );
+        let config = Config::routes(routes).cluster_with("origin", &[origin.address], options);
+        let proxy = Proxy::start(&config);
+        for _ in 0..2 {
+            let answer = proxy.get("/");
+            assert_eq!((answer.status, answer.text()), (502, MALFORMED));
+        }
+        proxy.wait_stat("cluster.origin.upstream_cx_active", spares.into());
+        let connections = if spares { 1 } else { 2 };
+        assert_eq!(origin.connection_count(), connections);
+        let stats = proxy.stats();
+        let stat = |name: &str| stats.value(&format!("cluster.origin.{name}"));
+        let ended = if spares { 0 } else { 2 };
+        assert_eq!((stat("upstream_cx_protocol_error"), stat("upstream_cx_destroy_local")), (ended, ended));
+        assert_eq!((stat("upstream_cx_destroy"), stat("upstream_cx_destroy_with_active_rq")), (ended, 0));
+        assert_eq!((stat("upstream_rq_tx_reset"), stat("upstream_rq_502")), (2, 2));
+    }
+}
+
+/// The other requests went on, on a connection whose upstream does not speak HTTP/2.
+#[test]
+fn requests_beside_a_malformed_answer_end_with_it() {
+    let origin = malformed_origin(true);
+    let routes = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+    let proxy = Proxy::start(&Config::routes(routes).cluster_with("origin", &[origin.address], http2()));
+    let mut first = proxy.client();
+    first.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+    proxy.wait_stat("cluster.origin.upstream_rq_active", 1);
+    assert_eq!(proxy.get("/").status, 502);
+    let first = first.response("GET").unwrap();
+    assert_eq!((first.status, first.text()), (502, MALFORMED));
+    proxy.wait_stat("cluster.origin.upstream_cx_active", 0);
+    let stats = proxy.stats();
+    let stat = |name: &str| stats.value(&format!("cluster.origin.{name}"));
+    assert_eq!((stat("upstream_cx_protocol_error"), stat("upstream_rq_tx_reset")), (1, 2));
+    assert_eq!((stat("upstream_cx_total"), stat("upstream_rq_502")), (1, 2));
+}

@@ -126,6 +126,8 @@ pub struct Http2Options {
     /// Extended CONNECT (RFC 8441) is welcome, respectively made use of.
     pub allow_connect: bool,
     pub keepalive: Option<Http2Keepalive>,
+    /// A malformed answer ends its stream alone, and not the connection to the upstream.
+    pub spares_connections: bool,
 }
 
 /// PINGs that a peer must answer (RFC 9113 section 6.7).
@@ -152,6 +154,7 @@ impl Default for Http2Options {
             header_table_size: 4096,
             allow_connect: false,
             keepalive: None,
+            spares_connections: false,
         }
     }
 }

@@ -5,6 +5,7 @@ mod connect;
 mod open;
 mod pool;
 mod preconnect;
+mod soundness;
 mod upstream;
 
 use std::any::Any;

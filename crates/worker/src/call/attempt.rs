@@ -190,7 +190,7 @@ impl<'a> Attempt<'a> {
                     if ended.is_ok() && self.decoder.as_mut().is_some_and(|d| d.end_of_input().is_ok()) {
                         return Poll::Ready(Ok(()));
                     }
-                    let reset = Reset::of(&upstream.io, ended.as_ref().err());
+                    let reset = Reset::of(upstream, ended.as_ref().err());
                     reset.count(upstream, ended.as_ref().err(), self.heard);
                     return Poll::Ready(Err(Broken { heard: self.heard, ended: true, reset }));
                 }
@@ -295,7 +295,7 @@ impl<'a> Attempt<'a> {
                     Ok(!facts.interim && !facts.framing.has_body())
                 }
                 ResponseParse::Reject(_) => {
-                    upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+                    upstream.refuse_answer();
                     Err(Broken { reset: Reset::ProtocolError, ..self.broken() })
                 }
             };

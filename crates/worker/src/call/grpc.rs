@@ -423,7 +423,7 @@ impl Exchange<'_> {
                     upstream.stats().add(stat::UPSTREAM_CX_RX_BYTES_TOTAL, count as u64);
                 }
                 Poll::Ready(read) => {
-                    let reset = Reset::of(&upstream.io, read.as_ref().err());
+                    let reset = Reset::of(upstream, read.as_ref().err());
                     upstream.peer_ended();
                     reset.count(upstream, read.as_ref().err(), self.begun.get());
                     let lost = lost("the service gave the call up", reset);
@@ -457,7 +457,7 @@ impl Exchange<'_> {
                     Ok(!facts.interim && !facts.framing.has_body())
                 }
                 ResponseParse::Reject(_) => {
-                    upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+                    upstream.refuse_answer();
                     Err(Ended { http: 502, ..lost("the answer is malformed", Reset::ProtocolError) })
                 }
             };

@@ -12,6 +12,7 @@ use postrider_upstream::{Limited, Permit};
 
 use super::open::Reached;
 use super::preconnect::Demand;
+use super::soundness::Soundness;
 use super::upstream::{Account, Active, Upstream};
 use super::{Cluster, Host, millis};
 use crate::h2::Client;
@@ -200,6 +201,7 @@ impl Cluster {
             local: io.local(),
             name: other.as_ref().unwrap_or(&endpoint.address).to_string().into(),
             tls,
+            soundness: Soundness::new(self.plan.model.upstream.http2.spares_connections),
             _permit: permit,
         });
         let io = match &self.plan.bridge {

@@ -9,6 +9,7 @@ use postrider_telemetry::Block;
 use postrider_telemetry::stats::sets::cluster as stat;
 use postrider_upstream::Permit;
 
+use super::soundness::Soundness;
 use super::{Host, millis};
 use crate::buffers::Input;
 use crate::io::Io;
@@ -55,6 +56,7 @@ pub(crate) struct Account {
     pub(super) name: Rc<str>,
     /// `None` for a plain connection.
     pub(crate) tls: Option<Rc<TlsSession>>,
+    pub(crate) soundness: Soundness,
     pub(super) _permit: Permit,
 }
 
@@ -143,6 +145,34 @@ impl Upstream {
         }
     }
 
+    /// The head of an answer means nothing: what else comes on this connection cannot be trusted either.
+    #[cold]
+    pub(crate) fn refuse_answer(&self) {
+        match &self.io {
+            Io::Http2(_) if self.account.soundness.spares() => {}
+            Io::Http2(_) => self.account.lose(),
+            Io::Plain(_) | Io::Tls(_) | Io::Filtered(_) | Io::Bridged(_) => {
+                self.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+            }
+        }
+    }
+
+    /// The codec gave this stream of HTTP/2 up with `error`, `begun` when the head of its answer had come.
+    #[cold]
+    pub(crate) fn gave_up(&self, error: &h2::Error, begun: bool) {
+        let Io::Http2(stream) = &self.io else { return };
+        if !error.is_reset() {
+            self.account.lose();
+        } else if error.reason() == Some(h2::Reason::PROTOCOL_ERROR) && !(begun && stream.counts_bytes()) {
+            self.refuse_answer();
+        }
+    }
+
+    /// The connection ends, or has ended, because what came on it is no HTTP.
+    pub(crate) fn is_unsound(&self) -> bool {
+        self.account.soundness.is_lost()
+    }
+
     /// Whether it carried a request before this one.
     pub(crate) fn is_reused(&self) -> bool {
         self.account.served.get() > 1
@@ -193,9 +223,18 @@ impl Account {
         self.ended_by_peer.set(true);
     }
 
+    /// What came is no HTTP: the connection ends, and all its streams with it.
+    #[cold]
+    pub(crate) fn lose(&self) {
+        if self.soundness.lose() {
+            self.stats.inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+        }
+    }
+
     /// The connection is over; its streams hear of it, and are gone before this is.
     pub(crate) fn note_end(&self) {
-        self.ended_busy.set(self.busy.get() > 0);
+        // Where it ends for what came on it, its streams are reset first.
+        self.ended_busy.set(self.busy.get() > 0 && !self.soundness.is_lost());
     }
 
     /// How long the connection has lived.

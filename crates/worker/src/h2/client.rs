@@ -157,8 +157,12 @@ impl Client {
             meter,
         });
         let (of_task, cluster) = (Rc::downgrade(&client), Rc::downgrade(cluster));
+        let account = Rc::downgrade(&client.account);
         tokio::task::spawn_local(async move {
             let outcome = std::future::poll_fn(|cx| {
+                if account.upgrade().is_some_and(|account| account.soundness.poll_lost(cx).is_ready()) {
+                    return Poll::Ready(None);
+                }
                 let polled = Pin::new(&mut connection).poll(cx);
                 if let Some(keepalive) = &mut keepalive {
                     if asked.take() {
@@ -187,6 +191,9 @@ impl Client {
 
     /// It is over although it is still in use. Without an outcome nobody could be reached any more.
     fn count_end(&self, outcome: Option<&Result<(), h2::Error>>, closed: bool) {
+        if outcome.is_some_and(|outcome| outcome.as_ref().is_err_and(h2::Error::is_library)) {
+            self.account.lose();
+        }
         self.account.note_end();
         // In order, and not for want of a peer: only after its GOAWAY.
         let goodbye = match outcome {
@@ -201,10 +208,14 @@ impl Client {
         }
     }
 
+    fn is_over(&self) -> bool {
+        self.closed.get() || self.account.soundness.is_lost()
+    }
+
     /// Streams that may begin now.
     pub(crate) fn room(&self) -> usize {
         let used_up = self.max_requests.is_some_and(|most| self.account.served() >= most);
-        if self.closed.get() || used_up {
+        if self.is_over() || used_up {
             return 0;
         }
         let most = self.most.min(self.send.current_max_send_streams());
@@ -291,7 +302,7 @@ impl Pool {
     /// A connection to `host` with room for a stream, made for `party` where that matters.
     pub(crate) fn find(&self, host: &Rc<Host>, party: Option<&Party>) -> Option<Rc<Client>> {
         let mut open = self.open.borrow_mut();
-        open.retain(|(_, client)| !client.closed.get());
+        open.retain(|(_, client)| !client.is_over());
         let fits = |client: &Client| client.party.as_deref() == party && client.room() > 0;
         open.iter().find(|(of, client)| Rc::ptr_eq(of, host) && fits(client)).map(|(_, client)| client.clone())
     }
@@ -358,7 +369,7 @@ impl Pool {
             } else if too_old {
                 client.account.stats.inc(stat::UPSTREAM_CX_MAX_DURATION_REACHED);
             }
-            let stays = !(timed_out || too_old || client.closed.get());
+            let stays = !(timed_out || too_old || client.is_over());
             if !stays {
                 // Dropped when the list is not borrowed: the last handle of a connection ends it.
                 gone.push((host.clone(), client.clone()));

@@ -206,6 +206,7 @@ fn builder(http: &Http) -> h2::server::Builder {
         header_table_size,
         allow_connect,
         keepalive: _,
+        spares_connections: _,
     } = &http.model.http2;
     let mut builder = h2::server::Builder::new();
     builder

@@ -449,6 +449,11 @@ impl Stream {
         broken(error)
     }
 
+    /// The head said how long the body is, so that the codec counts its bytes.
+    pub(crate) fn counts_bytes(&self) -> bool {
+        matches!(self.reading, Reading::Plain | Reading::Counted)
+    }
+
     /// The peer gave the stream up, and not its connection.
     pub(crate) fn is_reset_by_peer(&self) -> bool {
         self.is_reset

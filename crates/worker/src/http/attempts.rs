@@ -117,8 +117,8 @@ pub(crate) enum Reset {
 
 impl Reset {
     /// What an I/O error of an upstream means.
-    pub(crate) fn of(io: &Io, error: Option<&std::io::Error>) -> Reset {
-        match of_stream(io, error) {
+    pub(crate) fn of(upstream: &Upstream, error: Option<&std::io::Error>) -> Reset {
+        match of_stream(&upstream.io, error) {
             Some(error) if error.is_reset() && error.is_remote() => match error.reason() {
                 Some(h2::Reason::REFUSED_STREAM) => Reset::RefusedStream,
                 Some(h2::Reason::PROTOCOL_ERROR) => Reset::ProtocolError,
@@ -127,6 +127,7 @@ impl Reset {
             // The upstream did not look at it (RFC 9113 section 6.8).
             Some(error) if error.is_go_away() && error.is_remote() => Reset::RefusedStream,
             Some(error) if error.is_library() => Reset::ProtocolError,
+            _ if upstream.is_unsound() => Reset::ProtocolError,
             _ => Reset::ConnectionTermination,
         }
     }
@@ -140,8 +141,8 @@ impl Reset {
             }
             // Also where the upstream says that of the request, as in Envoy.
             (Reset::ProtocolError, io @ Io::Http2(_)) => {
-                if !begun && Reset::is_of_connection(io, error) {
-                    upstream.stats().inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
+                if let Some(error) = of_stream(io, error).filter(|error| error.is_library()) {
+                    upstream.gave_up(error, begun);
                 }
                 upstream.stats().inc(stat::UPSTREAM_RQ_TX_RESET);
             }

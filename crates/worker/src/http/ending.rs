@@ -55,15 +55,17 @@ impl Exchange {
             upstream.peer_ended();
         }
         if self.answered || self.response_pass.open {
-            return self.answer_broke(self.reset_of(error));
+            return self.answer_broke(self.reset_of(error), error);
         }
         let Some(upstream) = &self.upstream else { return End::Gone };
         let reset = self.reset_of(error);
         // RFC 9110 section 9.2.2: what is idempotent may be sent again; nothing of an answer came, and a pooled
         // connection that its owner closed meanwhile is the common case. A stream that is reset while its connection
-        // stays is another matter: the upstream had the request, and says what it thinks of it.
+        // stays is another matter: the upstream had the request, and says what it thinks of it. So is one that ends because
+        // its upstream speaks no HTTP.
         let fresh_body = self.request_framing == postrider_http::BodyFraming::None;
         if Reset::is_of_connection(&upstream.io, error)
+            && reset != Reset::ProtocolError
             && upstream.is_reused()
             && self.pooling != Pooling::Fresh
             && fresh_body
@@ -101,9 +103,9 @@ impl Exchange {
     }
 
     /// The upstream did so after the head of its answer came.
-    fn answer_broke(&mut self, reset: Reset) -> End {
+    fn answer_broke(&mut self, reset: Reset, error: Option<&std::io::Error>) -> End {
         if let Some(upstream) = &self.upstream {
-            reset.count(upstream, None, true);
+            reset.count(upstream, error, true);
         }
         self.report_failure();
         let (flag, status, reason, details) = match reset {
@@ -147,10 +149,8 @@ impl Exchange {
     }
 
     pub(super) fn refuse_response(&mut self, connection: &Connection, reject: Reject) -> End {
-        if let Some(cluster) = &self.cluster {
-            cluster.stats(&connection.worker).inc(stat::UPSTREAM_CX_PROTOCOL_ERROR);
-        }
         if let Some(upstream) = &self.upstream {
+            upstream.refuse_answer();
             upstream.count_reset();
         }
         self.report_failure();

@@ -584,6 +584,6 @@ impl Exchange {
 
     /// What an I/O error on an upstream's stream means.
     pub(super) fn reset_of(&self, error: Option<&std::io::Error>) -> Reset {
-        self.upstream.as_ref().map_or(Reset::ConnectionTermination, |upstream| Reset::of(&upstream.io, error))
+        self.upstream.as_ref().map_or(Reset::ConnectionTermination, |upstream| Reset::of(upstream, error))
     }
 }

@@ -9,12 +9,16 @@ use crate::reader::Reader;
 /// `KeepaliveSettings.interval_jitter` where it is absent.
 const KEEPALIVE_JITTER_PERCENT: f64 = 15.0;
 
+/// Whether a malformed message ends its stream alone, and the older field for it.
+const SPARES_CONNECTIONS: &str = "override_stream_error_on_invalid_http_message";
+const SPARED_CONNECTIONS: &str = "stream_error_on_invalid_http_messaging";
+
 /// For a connection manager whose clients speak `codec`.
 pub(super) fn of_clients(cx: &mut Lowering<'_>, at: &Reader<'_>, codec: Codec) -> Http2Options {
-    let options = options(cx, at);
+    let options = common(cx, at);
     let limits = ["max_concurrent_streams", "initial_stream_window_size", "initial_connection_window_size"];
     let written = at.message("http2_protocol_options");
-    let all_written = written.is_some_and(|written| limits.iter().all(|limit| written.has(limit)));
+    let all_written = written.as_ref().is_some_and(|written| limits.iter().all(|limit| written.has(limit)));
     if codec != Codec::Http1 && !all_written {
         cx.differs(
             at,
@@ -24,11 +28,27 @@ pub(super) fn of_clients(cx: &mut Lowering<'_>, at: &Reader<'_>, codec: Codec) -
              initial_connection_window_size: 25165824 }",
         );
     }
+    if let Some(written) = written {
+        for field in [SPARES_CONNECTIONS, SPARED_CONNECTIONS] {
+            if !written.bool_wrapper(field).unwrap_or_else(|| written.bool(field)) {
+                written.approximate(field, "a malformed request ends only its stream");
+            }
+        }
+    }
     options
 }
 
+/// Of a cluster; `at` holds `http2_protocol_options`.
+pub(super) fn of_upstreams(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
+    let options = common(cx, at);
+    let Some(written) = at.message("http2_protocol_options") else { return options };
+    written.whole(SPARED_CONNECTIONS);
+    written.ignore(SPARED_CONNECTIONS, "`override_stream_error_on_invalid_http_message` is read in its place");
+    Http2Options { spares_connections: written.bool_wrapper(SPARES_CONNECTIONS).unwrap_or(false), ..options }
+}
+
 /// `at` holds `http2_protocol_options`.
-pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
+fn common(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
     let default = Http2Options::default();
     let written = at.message("http2_protocol_options");
     let number = |field: &str| written.as_ref().and_then(|options| options.u32_wrapper(field));
@@ -39,6 +59,7 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
             .unwrap_or(default.initial_connection_window),
         header_table_size: number("hpack_table_size").unwrap_or(default.header_table_size),
         allow_connect: written.as_ref().is_some_and(|options| options.bool("allow_connect")),
+        spares_connections: false,
         keepalive: written.as_ref().and_then(|options| keepalive(&options.message("connection_keepalive")?)),
     };
     let Some(written) = &written else { return options };
@@ -51,12 +72,6 @@ pub(super) fn options(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Http2Options {
         let on = written.bool_wrapper(field).unwrap_or_else(|| written.bool(field));
         if on {
             cx.refuse_value(written, field, what);
-        }
-    }
-    // Of a malformed message only the stream ends, whatever they say.
-    for field in ["override_stream_error_on_invalid_http_message", "stream_error_on_invalid_http_messaging"] {
-        if !written.bool_wrapper(field).unwrap_or_else(|| written.bool(field)) {
-            written.approximate(field, "a malformed message ends only its stream");
         }
     }
     for (field, what) in

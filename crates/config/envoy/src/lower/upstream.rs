@@ -79,7 +79,7 @@ pub(super) fn options<'m>(
         http2::field_within_head(cx, at, MAX_HEAD, most);
     }
     if at.has("http2_protocol_options") {
-        options.http2 = http2::options(cx, at);
+        options.http2 = http2::of_upstreams(cx, at);
         options.protocol = UpstreamProtocol::Http2;
     }
     if at.enum_name("protocol_selection") == "USE_DOWNSTREAM_PROTOCOL" {
@@ -225,7 +225,7 @@ fn protocol(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOption
             let Some(config) = at.message("explicit_http_config") else { return };
             match config.oneof("protocol_config") {
                 Some("http2_protocol_options") => {
-                    options.http2 = http2::options(cx, &config);
+                    options.http2 = http2::of_upstreams(cx, &config);
                     options.protocol = UpstreamProtocol::Http2;
                 }
                 Some("http3_protocol_options") => cx.refuse(&config, "http3_protocol_options", "HTTP/3 to a cluster"),
@@ -262,7 +262,7 @@ fn either(cx: &mut Lowering<'_>, at: &Reader<'_>, options: &mut UpstreamOptions)
     if let Some(http1) = at.message("http_protocol_options") {
         self::http1(cx, &http1, options);
     }
-    options.http2 = http2::options(cx, at);
+    options.http2 = http2::of_upstreams(cx, at);
 }
 
 fn common(at: &Reader<'_>, options: &mut UpstreamOptions) {
