@@ -1,7 +1,7 @@
 //! What becomes of requests, and of what is on its way, when a connection fails.
 
 use postrider_tests::get;
-use postrider_tests::kit::config::upstream_http_options;
+use postrider_tests::kit::config::{self, upstream_http_options};
 use postrider_tests::kit::{Config, Gate, Origin, Proxy, RawClient, net, wait_until};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -149,4 +149,42 @@ fn half_a_body_of_an_answer_counts_as_an_error_of_the_protocol() {
     client.send(get("/"));
     assert!(client.response("GET").is_err());
     proxy.wait_stat("cluster.origin.upstream_cx_protocol_error", 1);
+}
+
+/// They were told of a 503, as of a service that does not answer.
+#[test]
+fn filters_are_shown_a_502_where_their_service_speaks_no_http() {
+    let script = "function envoy_on_request(h)
+        local call = {[':method'] = 'GET', [':path'] = '/', [':authority'] = 'service'}
+        local headers, body = h:httpCall('service', call, '', 1000)
+        h:respond({[':status'] = '200'}, headers[':status'] .. ' ' .. body)
+    end";
+    let lua =
+        config::extension("lua", "filters.http.lua.v3.Lua", json!({"default_source_code": {"inline_string": script}}));
+    let protocol_error = "502 upstream connect error or disconnect/reset before headers. reset reason: protocol error";
+    let cases: [(&[u8], &str, u64, &str); 6] = [
+        (b"no HTTP\r\n\r\n", protocol_error, 1, "502"),
+        (b"HTTP/1.1 200 OK\r\ncontent-le", protocol_error, 1, "502"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n", protocol_error, 1, "502"),
+        (b"", "503 upstream failure", 0, "503"),
+        // The answer began, and counts as that.
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf", "503 upstream failure", 1, "200"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\n", "503 upstream failure", 1, "200"),
+    ];
+    for (answer, expected, errors, counted) in cases {
+        let service = Origin::start(move |connection| {
+            connection.request_head();
+            connection.write(answer);
+        });
+        let routes = json!([{"match": {"prefix": "/"}, "direct_response": {"status": 204}}]);
+        let config = Config::routes(routes)
+            .cluster("service", &[service.address])
+            .overlay_filter("http", json!({"http_filters": [lua, config::router()]}));
+        let proxy = Proxy::start(&config);
+        assert_eq!(proxy.get("/").text(), expected);
+        let stats = proxy.stats();
+        let stat = |name: &str| stats.value(&format!("cluster.service.{name}"));
+        assert_eq!(stat("upstream_cx_protocol_error"), errors);
+        assert_eq!((stat(&format!("upstream_rq_{counted}")), stat("upstream_rq_completed")), (1, 1), "{expected}");
+    }
 }

@@ -160,7 +160,7 @@ async fn ask(
         stats.inc(stat::UPSTREAM_RQ_TIMEOUT);
         tried.late();
     }
-    count_outcome(&stats, &outcome, (course.took.get(), course.lost.get()));
+    count_outcome(&stats, &outcome, (tried.answer(), course.took.get()));
     outcome
 }
 
@@ -181,13 +181,12 @@ fn turned_away(worker: &Worker, cluster: &Cluster, span: Option<&CallSpan>) -> O
     Some(Answer { head, body: refused.body.into(), trailers: Fields::new() })
 }
 
-/// `took`: milliseconds from the end of the request to that of the answer; `lost`: why there is no answer.
-fn count_outcome(stats: &Block, outcome: &Result<Answer, CallFailure>, (took, lost): (Option<u64>, Option<Reset>)) {
+/// `answered`: the status of an answer that began; `took`: milliseconds from the end of the request to that of the answer.
+fn count_outcome(stats: &Block, outcome: &Result<Answer, CallFailure>, (answered, took): (Option<u16>, Option<u64>)) {
     let status = match outcome {
         Ok(answer) => answer.head.status(),
-        Err(CallFailure::Timeout) => 504,
-        Err(CallFailure::Upstream) if lost == Some(Reset::ProtocolError) => 502,
-        Err(CallFailure::Upstream) => 503,
+        // What breaks off, or takes too long, behind its head was an answer of that status all the same.
+        Err(failure) => answered.unwrap_or(failure.status()),
     };
     // The proxy's own requests come from inside.
     sets::count_upstream_response(stats, status, true);
@@ -247,6 +246,7 @@ async fn exchange(
     course: &Course<'_>,
 ) -> Result<Answer, CallFailure> {
     let Course { settled, lost, took, span, tried } = course;
+    tried.forget();
     let stats = cluster.stats(worker).clone();
     let Some(host) = cluster.hosts.pick(&worker.random) else {
         stats.inc(stat::UPSTREAM_CX_NONE_HEALTHY);
@@ -314,12 +314,13 @@ async fn exchange(
                 retried = true;
             }
             Err(Broken { ended, reset, .. }) => {
+                let is_answered = tried.answer().is_some();
                 if !attempt.given_up {
                     if let Some(record) = record {
                         record.broke(ended);
                     }
                     tried.broke();
-                    if !tried.is_answered() {
+                    if !is_answered {
                         tried.count(false);
                     }
                 }
@@ -329,7 +330,8 @@ async fn exchange(
                     span.broke(reset);
                 }
                 lost.set(Some(reset));
-                return Err(CallFailure::Upstream);
+                let is_malformed = reset == Reset::ProtocolError && !is_answered;
+                return Err(if is_malformed { CallFailure::Malformed } else { CallFailure::Upstream });
             }
         }
     }

@@ -134,8 +134,32 @@ pub struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallFailure {
     Timeout,
-    /// No host, no connection, a broken or oversized answer.
+    /// No host, no connection, an answer that breaks off or is too long.
     Upstream,
+    /// What was said in the place of an answer is no HTTP.
+    Malformed,
+}
+
+impl CallFailure {
+    /// The status of the answer that filters are shown in the place of the one that is missing, as a client would see it.
+    pub fn status(self) -> u16 {
+        match self {
+            CallFailure::Timeout => 504,
+            CallFailure::Upstream => 503,
+            CallFailure::Malformed => 502,
+        }
+    }
+
+    /// The same answer's body.
+    pub fn text(self) -> &'static str {
+        match self {
+            CallFailure::Timeout => "upstream request timeout",
+            CallFailure::Upstream => "upstream connect error or disconnect/reset before headers",
+            CallFailure::Malformed => {
+                "upstream connect error or disconnect/reset before headers. reset reason: protocol error"
+            }
+        }
+    }
 }
 
 /// How many hosts a cluster has.

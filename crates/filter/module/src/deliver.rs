@@ -109,14 +109,6 @@ pub(crate) fn came(entries: &StreamEntries, handle: StreamRef, own: Own, id: u64
     }
 }
 
-/// What a module finds where there is no answer: as in Envoy, the one that a client would get.
-fn instead(failure: CallFailure) -> (&'static [u8], &'static [u8]) {
-    match failure {
-        CallFailure::Timeout => (b"504", b"upstream request timeout"),
-        CallFailure::Upstream => (b"503", b"upstream connect error or disconnect/reset before headers"),
-    }
-}
-
 /// Calls `act` with a call's outcome as modules take it.
 pub(crate) fn with_answer(
     answer: &Result<Answer, CallFailure>,
@@ -129,10 +121,11 @@ pub(crate) fn with_answer(
             with_head(&answer.head, |headers| act(outcome::SUCCESS, headers, body));
         }
         Err(failure) => {
-            let (status, body) = instead(*failure);
-            let length = Decimal::new(body.len() as u64);
+            // As in Envoy, the answer that a client would get.
+            let body = failure.text().as_bytes();
+            let (status, length) = (Decimal::new(u64::from(failure.status())), Decimal::new(body.len() as u64));
             let headers = [
-                Header::of(b":status", status),
+                Header::of(b":status", status.as_bytes()),
                 Header::of(b"content-length", length.as_bytes()),
                 Header::of(b"content-type", b"text/plain"),
             ];

@@ -33,12 +33,9 @@ impl Delivery {
 
 /// What modules are told in the place of an answer that did not come: the proxy's own.
 fn in_its_place(failure: CallFailure) -> Answer {
-    let (status, body) = match failure {
-        CallFailure::Timeout => (504, "upstream request timeout"),
-        CallFailure::Upstream => (503, "upstream connect error or disconnect/reset before headers"),
-    };
+    let body = failure.text();
     let mut head = ResponseHead::new();
-    head.set_status(status);
+    head.set_status(failure.status());
     let _ = head.fields.append(HeaderId::ContentLength, body.len().to_string().as_bytes());
     let _ = head.fields.append(HeaderId::ContentType, b"text/plain");
     Answer { head, body: body.as_bytes().to_vec(), trailers: Fields::new() }

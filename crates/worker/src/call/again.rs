@@ -22,7 +22,7 @@ use crate::worker::Worker;
 pub(super) async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, policy: Arc<RetryPolicy>) {
     let Call { head, body, timeout, done, .. } = call;
     let stats = cluster.stats(&worker).clone();
-    let known = Known { tried: Tried::new(&cluster, &worker), took: Cell::default(), lost: Cell::default() };
+    let known = Known { tried: Tried::new(&cluster, &worker), took: Cell::default() };
     if let Some(answer) = turned_away(&worker, &cluster, None) {
         let outcome = Ok(answer);
         count_outcome(&stats, &outcome, (None, None));
@@ -43,7 +43,7 @@ pub(super) async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, po
         }
     };
     let took = known.took.get().filter(|_| outcome.is_ok());
-    count_outcome(&stats, &outcome, (took, known.lost.get()));
+    count_outcome(&stats, &outcome, (known.tried.answer(), took));
     done(outcome);
 }
 
@@ -51,7 +51,6 @@ pub(super) async fn run(worker: Rc<Worker>, cluster: Rc<Cluster>, call: Call, po
 struct Known<'a> {
     tried: Tried<'a>,
     took: Cell<Option<u64>>,
-    lost: Cell<Option<Reset>>,
 }
 
 async fn tries(
@@ -82,7 +81,6 @@ async fn tries(
             };
             course.settled.set(true);
             known.took.set(course.took.get());
-            known.lost.set(course.lost.get());
             (outcome, course.lost.get())
         };
         let wanted = match &outcome {

@@ -190,7 +190,13 @@ impl<'a> Attempt<'a> {
                     if ended.is_ok() && self.decoder.as_mut().is_some_and(|d| d.end_of_input().is_ok()) {
                         return Poll::Ready(Ok(()));
                     }
-                    let reset = Reset::of(upstream, ended.as_ref().err());
+                    let reset = match self.is_half_an_answer(upstream) {
+                        true => {
+                            upstream.refuse_answer();
+                            Reset::ProtocolError
+                        }
+                        false => Reset::of(upstream, ended.as_ref().err()),
+                    };
                     reset.count(upstream, ended.as_ref().err(), self.heard);
                     return Poll::Ready(Err(Broken { heard: self.heard, ended: true, reset }));
                 }
@@ -273,6 +279,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// A connection of HTTP/1 has brought some of an answer, and not all.
+    fn is_half_an_answer(&self, upstream: &Upstream) -> bool {
+        let is_http1 = !matches!(upstream.io, Io::Http2(_) | Io::Bridged(_));
+        is_http1 && (self.decoder.is_some() || !upstream.input.is_empty())
+    }
+
     /// Reads from what is there; `true` when the answer is complete.
     fn read(&mut self, upstream: &mut Upstream) -> Result<bool, Broken> {
         let limits = self.cluster.response_limits();
@@ -301,7 +313,8 @@ impl<'a> Attempt<'a> {
             };
         };
         let Ok(decoded) = decoder.decode(upstream.input.bytes(), &mut self.trailers) else {
-            return Err(Broken { heard: true, ..self.broken() });
+            upstream.refuse_answer();
+            return Err(Broken { heard: true, reset: Reset::ProtocolError, ..self.broken() });
         };
         let data = upstream.input.bytes().get(decoded.data).unwrap_or_default();
         let piece = match self.payload {

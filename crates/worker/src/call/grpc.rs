@@ -291,7 +291,7 @@ async fn exchange(
         tried.late();
     } else {
         tried.count(ended.is_good);
-        if ended.lost.is_some() || !tried.is_answered() {
+        if ended.lost.is_some() || tried.answer().is_none() {
             tried.broke();
         }
         tried.end();

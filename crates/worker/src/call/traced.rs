@@ -112,11 +112,12 @@ impl CallSpan {
     pub(super) fn end(mut self, outcome: &Result<Answer, CallFailure>) {
         let status = match outcome {
             Ok(answer) => answer.head.status(),
-            Err(CallFailure::Timeout) => {
-                self.flag(Flags::UPSTREAM_REQUEST_TIMEOUT);
-                504
+            Err(failure) => {
+                if *failure == CallFailure::Timeout {
+                    self.flag(Flags::UPSTREAM_REQUEST_TIMEOUT);
+                }
+                failure.status()
             }
-            Err(CallFailure::Upstream) => 503,
         };
         self.tell(status, false);
     }

@@ -16,12 +16,18 @@ pub(super) struct Tried<'a> {
     worker: &'a Worker,
     /// `None` before there is a connection, and once the try is over.
     host: RefCell<Option<Rc<Host>>>,
-    answered: Cell<bool>,
+    /// The status of its answer, of which the rest may be missing; 0 for none.
+    answered: Cell<u16>,
 }
 
 impl<'a> Tried<'a> {
     pub(super) fn new(cluster: &'a Cluster, worker: &'a Worker) -> Tried<'a> {
         Tried { cluster, worker, host: RefCell::default(), answered: Cell::default() }
+    }
+
+    /// Another try begins: what the last one was answered is no answer to this.
+    pub(super) fn forget(&self) {
+        self.answered.set(0);
     }
 
     /// There is no connection to `host`.
@@ -34,20 +40,21 @@ impl<'a> Tried<'a> {
     /// The request goes to `host`.
     pub(super) fn begin(&self, host: &Rc<Host>) {
         self.report(host, Outcome::Connected);
-        self.answered.set(false);
+        self.forget();
         self.host.replace(Some(host.clone()));
     }
 
     /// The head of an answer came.
     pub(super) fn answered(&self, head: &ResponseHead) {
-        self.answered.set(true);
+        self.answered.set(head.status());
         if let Some(host) = self.host.borrow().as_deref() {
             outlier::report_answer(self.cluster, host, head, self.worker);
         }
     }
 
-    pub(super) fn is_answered(&self) -> bool {
-        self.answered.get()
+    /// The status of the answer, where one began.
+    pub(super) fn answer(&self) -> Option<u16> {
+        Some(self.answered.get()).filter(|status| *status != 0)
     }
 
     /// Counts the request as one that went well, or not.
@@ -69,7 +76,7 @@ impl<'a> Tried<'a> {
     pub(super) fn late(&self) {
         if let Some(host) = self.host.borrow().as_deref() {
             host.totals.timeouts.set(host.totals.timeouts.get() + 1);
-            if !self.answered.get() {
+            if self.answer().is_none() {
                 host.totals.errors.set(host.totals.errors.get() + 1);
                 self.report(host, Outcome::TimedOut);
             }

@@ -27,6 +27,7 @@ fn caller(cluster: &'static str, timeout: Option<Duration>) -> (Script, Heard) {
                 Ok(answer) => format!("{} {}", answer.head.status(), String::from_utf8_lossy(&answer.body)),
                 Err(CallFailure::Timeout) => "timeout".into(),
                 Err(CallFailure::Upstream) => "upstream".into(),
+                Err(CallFailure::Malformed) => "malformed".into(),
             });
         });
         match asked {
@@ -78,7 +79,7 @@ fn a_call_that_fails_says_how() {
     assert_eq!(heard(&silent, "nowhere", None), ["unknown", "unknown"]);
     let big = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{}", (1 << 20) + 1, "x".repeat((1 << 20) + 1));
     assert_eq!(heard(&Origin::fixed(big), "aside", None), ["upstream", "upstream"]);
-    assert_eq!(heard(&Origin::fixed("nonsense\r\n\r\n"), "aside", None), ["upstream", "upstream"]);
+    assert_eq!(heard(&Origin::fixed("nonsense\r\n\r\n"), "aside", None), ["malformed", "malformed"]);
 }
 
 #[test]

@@ -136,12 +136,13 @@ pub(super) unsafe extern "C" fn send(
     })
 }
 
-/// How the last call ended: 0 with an answer (map 4, body 2), 1 without one, 2 too late.
+/// How the last call ended: 0 with an answer (map 4, body 2), 1 without one, 2 too late, 3 with what is no HTTP.
 pub(super) unsafe extern "C" fn outcome() -> c_int {
     with(|turn| match turn.script.answer() {
         Some(Ok(_)) => 0,
         Some(Err(CallFailure::Upstream)) => 1,
         Some(Err(CallFailure::Timeout)) => 2,
+        Some(Err(CallFailure::Malformed)) => 3,
         None => NOT_HERE,
     })
 }

@@ -40,12 +40,16 @@ fn callers() -> Vec<(&'static str, String)> {
 
 #[test]
 fn a_call_can_be_made_in_every_hook() {
-    type Outcomes = [(fn() -> Result<Answer, CallFailure>, &'static str); 4];
+    type Outcomes = [(fn() -> Result<Answer, CallFailure>, &'static str); 5];
     let outcomes: Outcomes = [
         (|| Ok(answer(200, &[("two", "a"), ("two", "b")], "body")), "200|b|body"),
         (|| Ok(answer(404, &[], "")), "404|nil|nil"),
         (|| Err(CallFailure::Upstream), "503|nil|upstream failure"),
         (|| Err(CallFailure::Timeout), "504|nil|upstream request timeout"),
+        (
+            || Err(CallFailure::Malformed),
+            "502|nil|upstream connect error or disconnect/reset before headers. reset reason: protocol error",
+        ),
     ];
     for (name, script) in callers() {
         for (outcome, expected) in &outcomes {

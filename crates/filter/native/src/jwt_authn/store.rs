@@ -232,6 +232,7 @@ fn keys_in(outcome: Result<Answer, CallFailure>) -> Result<Arc<Keys>, String> {
     let answer = outcome.map_err(|failure| match failure {
         CallFailure::Timeout => "there was no answer in time".to_owned(),
         CallFailure::Upstream => "there was no answer, or one of more than 1 MiB".to_owned(),
+        CallFailure::Malformed => "the answer is no HTTP".to_owned(),
     })?;
     match answer.head.status() {
         200 => Ok(Arc::new(Keys::parse(&answer.body)?)),

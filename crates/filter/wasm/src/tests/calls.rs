@@ -48,7 +48,9 @@ fn a_call_without_an_answer_is_told_the_proxys_own() {
             (drop (call $set_shared $"body" (call $place) (call $length) (i32.const 0))))"#
     ));
     let mut trial = Trial::with(vm_id, &module, &[]);
-    for (failure, status) in [(CallFailure::Timeout, "504"), (CallFailure::Upstream, "503")] {
+    for (failure, status) in
+        [(CallFailure::Timeout, "504"), (CallFailure::Malformed, "502"), (CallFailure::Upstream, "503")]
+    {
         trial.head(true);
         trial.restart();
         // The stream is over: the call belongs to the plugin.

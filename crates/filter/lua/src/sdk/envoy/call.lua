@@ -154,6 +154,8 @@ local function prepare(cluster, headers, body, ...)
   return asynchronous, duplicates
 end
 
+local MALFORMED = "upstream connect error or disconnect/reset before headers. reset reason: protocol error"
+
 -- What stands for an answer when there is none.
 local function failure(status, text)
   return { [":status"] = status, ["content-length"] = tostring(#text), ["content-type"] = "text/plain" }, text
@@ -166,6 +168,7 @@ function kit.http_call(cluster, headers, body, ...)
   wait(border.WAIT_CALL)
   local outcome = api.call_outcome()
   if outcome == 2 then return failure("504", "upstream request timeout") end
+  if outcome == 3 then return failure("502", MALFORMED) end
   if outcome ~= 0 then return failure("503", "upstream failure") end
   local answer, cursor = {}, 0
   while true do

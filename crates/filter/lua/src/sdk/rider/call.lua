@@ -6,6 +6,8 @@ local type, error, pairs, tostring, tonumber, lower, byte = type, error, pairs, 
 local REPLY, CALL, ANSWER, NO_CLUSTER, NOT_HERE, LIMIT =
   border.REPLY, border.CALL, border.ANSWER, border.NO_CLUSTER, border.NOT_HERE, border.LIMIT
 
+local MALFORMED = "upstream connect error or disconnect/reset before headers. reset reason: protocol error"
+
 -- What stands in a table of headers, as text.
 local function text(name, value, level)
   if type(name) ~= "string" then error("header name must be a string", level + 1) end
@@ -52,6 +54,7 @@ function envoy.httpCall(cluster, headers, body, timeout)
   border.wait(border.WAIT_CALL)
   code = api.call_outcome()
   if code == 1 then return { [":status"] = "503" }, "upstream failure" end
+  if code == 3 then return { [":status"] = "502" }, MALFORMED end
   if code ~= 0 then return { [":status"] = "504" }, "upstream request timeout" end
   local answer = {}
   local cursor = field_next(ANSWER, 0, out, out2)
