@@ -635,6 +635,38 @@ fn connections_of_a_check_offer_what_it_says_by_alpn() {
     assert_eq!(protocols, ["checks", "http/1.1"]);
 }
 
+/// Only answers to clients counted.
+#[test]
+fn a_host_that_says_so_to_a_filter_or_a_mirror_fails_at_once() {
+    let lua = json!({"default_source_code": {"inline_string":
+        "function envoy_on_request(h) h:httpCall('service', {[':method'] = 'GET', [':path'] = '/', [':authority'] = 'a'}, '', 1000) end"}});
+    let lua = config::extension("lua", "filters.http.lua.v3.Lua", lua);
+    let plain = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    for filter in [Some(lua), None] {
+        let resigning = Origin::start(|connection| {
+            while let Some(request) = connection.request() {
+                let field = if request.target == "/hc" { "" } else { "x-envoy-immediate-health-check-fail: yes\r\n" };
+                connection.write(format!("HTTP/1.1 200 OK\r\n{field}content-length: 0\r\n\r\n").as_bytes());
+            }
+        });
+        let rare =
+            check(json!({"interval": "600s", "no_traffic_interval": "600s", "http_health_check": {"path": "/hc"}}));
+        let mirrors = if filter.is_some() { json!([]) } else { json!([{"cluster": "service"}]) };
+        let filters: Vec<Value> = filter.into_iter().chain([config::router()]).collect();
+        let routes =
+            json!([{"match": {"prefix": "/"}, "route": {"cluster": "plain", "request_mirror_policies": mirrors}}]);
+        let config = Config::routes(routes)
+            .cluster("plain", &[plain.address])
+            .cluster_with("service", &[resigning.address], rare)
+            .overlay_filter("http", json!({"http_filters": filters}));
+        let proxy = Proxy::start(&config);
+        proxy.wait_stat("cluster.service.membership_healthy", 1);
+        assert_eq!(proxy.get("/").status, 200);
+        proxy.wait_stat("cluster.service.membership_healthy", 0);
+        proxy.wait_stat("cluster.service.health_check.passive_failure", 1);
+    }
+}
+
 #[test]
 fn a_host_that_says_so_in_an_answer_fails_at_once() {
     let a = Service::start("a", 200);

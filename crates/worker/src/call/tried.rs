@@ -3,12 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use postrider_http::ResponseHead;
+use postrider_http::{HeaderId, ResponseHead};
 use postrider_upstream::outlier::Outcome;
 
 use crate::cluster::{Cluster, Host};
-use crate::outlier;
 use crate::worker::Worker;
+use crate::{health, outlier};
 
 /// The host that a try is at.
 pub(super) struct Tried<'a> {
@@ -49,6 +49,9 @@ impl<'a> Tried<'a> {
         self.answered.set(head.status());
         if let Some(host) = self.host.borrow().as_deref() {
             outlier::report_answer(self.cluster, host, head, self.worker);
+            if self.cluster.is_checked && head.fields.has(HeaderId::XEnvoyImmediateHealthCheckFail) {
+                health::resigns(self.cluster, &host.endpoint, self.worker);
+            }
         }
     }
 
