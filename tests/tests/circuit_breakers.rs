@@ -153,3 +153,28 @@ fn waiting_requests_have_a_limit_and_the_client_is_told_that_it_is_overload() {
         assert_eq!(client.response("GET").expect("an answer").status, 200);
     }
 }
+
+/// All of them were, as if somebody had to be turned away, before anybody came.
+#[test]
+fn a_limit_of_none_is_shown_as_reached_once_something_exceeds_it() {
+    const ALL: [&str; 5] = ["cx_open", "cx_pool_open", "rq_pending_open", "rq_open", "rq_retry_open"];
+    let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let none = |priority: &str, limits: &[&str]| {
+        let mut none = json!({ "priority": priority });
+        limits.iter().for_each(|limit| none[*limit] = json!(0));
+        none
+    };
+    let all = ["max_connections", "max_pending_requests", "max_requests", "max_retries", "max_connection_pools"];
+    let nothing = json!({"thresholds": [none("DEFAULT", &all), none("HIGH", &all)]});
+    let proxy = Proxy::start(&config(&[origin.address], nothing));
+    let shown = |proxy: &Proxy| {
+        let of_priority = |priority: &str| ALL.map(|name| stat(proxy, &format!("circuit_breakers.{priority}.{name}")));
+        [of_priority("default"), of_priority("high")]
+    };
+    assert_eq!(shown(&proxy), [[0; 5]; 2]);
+    assert_eq!(proxy.get("/").status, 503);
+    assert_eq!(shown(&proxy), [[0; 5]; 2], "nothing was taken");
+    // A host without a connection gets one whatever the limit says.
+    let proxy = Proxy::start(&config(&[origin.address], json!({"thresholds": [none("DEFAULT", &all[..1])]})));
+    assert_eq!((proxy.get("/").status, shown(&proxy)), (200, [[1, 0, 0, 0, 0], [0; 5]]));
+}

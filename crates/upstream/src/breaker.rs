@@ -221,6 +221,12 @@ impl<'b> Breaker<'b> {
         self.limit().saturating_sub(self.held())
     }
 
+    /// Whether statistics show that `limit` is reached, which is this one's or grows and shrinks with requests. A limit of none is
+    /// not while nobody holds anything: in Envoy only what is taken or given back changes what they show.
+    pub fn shows_reached(self, limit: u32) -> bool {
+        self.held() >= limit.max(1)
+    }
+
     /// Whether `worker` could not take one more.
     pub fn is_reached(self, worker: usize) -> bool {
         let held = self.of_worker(worker).map_or(u32::MAX, |cell| cell.load(Relaxed));

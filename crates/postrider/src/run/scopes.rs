@@ -369,7 +369,7 @@ fn of_cluster(cluster: &ClusterPlan) -> KnownScope {
             Limited::Retries => cluster.breakers.retry_limit(priority, now()),
             _ => breaker.limit(),
         };
-        u64::from(breaker.held() >= limit)
+        u64::from(breaker.shows_reached(limit))
     };
     let (default, high) = (|kind| open(Priority::Default, kind), |kind| open(Priority::High, kind));
     scope.computed.extend([
