@@ -355,6 +355,30 @@ fn lookups_and_changes_of_hosts_are_counted() {
     );
 }
 
+/// It was 0 where the file has the addresses, as they are not news when they were looked up.
+#[test]
+fn the_heaviest_host_is_told_where_names_are_addresses_or_have_none() {
+    let origin = Origin::fixed(OK);
+    let strict = |host: &str, policy: &str| {
+        let endpoint = json!({"address": config::socket_address(host, origin.address.port())});
+        let host = json!({"endpoint": endpoint, "load_balancing_weight": 3});
+        json!({"type": "STRICT_DNS", "lb_policy": policy, "load_assignment": {"endpoints": [{"lb_endpoints": [host]}]}})
+    };
+    let config = Config::proxy_to(origin.address)
+        .cluster_with("maglev", &[], strict("127.0.0.1", "MAGLEV"))
+        .cluster_with("ring", &[], strict("127.0.0.1", "RING_HASH"))
+        .cluster_with("turns", &[], strict("127.0.0.1", "ROUND_ROBIN"))
+        .cluster_with("gone", &[], strict("nowhere.invalid", "MAGLEV"));
+    let proxy = Proxy::start(&config);
+    for (name, heaviest) in [("maglev", 3), ("ring", 3), ("turns", 3), ("gone", 1)] {
+        proxy.wait_stat(&format!("cluster.{name}.max_host_weight"), heaviest);
+    }
+    // They were the whole table, which a host by itself does not need.
+    for stat in ["min_entries_per_host", "max_entries_per_host"] {
+        proxy.wait_stat(&format!("cluster.maglev.maglev_lb.{stat}"), 1);
+    }
+}
+
 #[test]
 fn answers_of_canaries_and_by_zone_are_counted_apart() {
     let plain = Origin::fixed(OK);

@@ -103,6 +103,10 @@ impl Table {
         if places.is_empty() || largest <= 0.0 {
             return Table::new(Places::Maglev(Box::default()), std::iter::empty());
         }
+        if places.len() == 1 {
+            // One place of one host is as good as all of them, and is told of as that, as in Envoy.
+            return Table::new(Places::Maglev([0].into()), std::iter::once(1));
+        }
         let mut sorted: Vec<(u32, &Place)> = (0u32..).zip(places).collect();
         sorted.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
         let entry = |(index, place): (u32, &Place)| Entry {

@@ -306,8 +306,11 @@ impl Cluster {
         let hosts = if self.plan.transports.is_empty() { Vec::new() } else { self.hosts.all() };
         drop(self.hosts.update(endpoints, &worker.random));
         self.count_transports(&endpoints.0, &hosts, worker);
-        if known.is_some_and(|known| known != self.addresses()) {
-            self.count_change(worker);
+        if let Some(known) = known {
+            self.weigh(worker);
+            if known != self.addresses() {
+                self.count_change(worker);
+            }
         }
         if before.is_some_and(|before| before.iter().any(|host| host.is_retired())) {
             self.streams.clear();
@@ -329,14 +332,17 @@ impl Cluster {
         addresses
     }
 
-    /// There are other hosts than before.
-    fn count_change(&self, worker: &Worker) {
-        let stats = self.stats(worker);
-        stats.inc(stat::MEMBERSHIP_CHANGE);
+    /// Names were looked up, though the addresses may be those that stand in the file: tells of the heaviest host.
+    fn weigh(&self, worker: &Worker) {
         if let Discovery::StrictDns(_) = self.plan.model.discovery {
             let heaviest = self.hosts.all().iter().map(|host| host.endpoint.weight).max();
-            stats.gauge_set(stat::MAX_HOST_WEIGHT, heaviest.map_or(1, u64::from));
+            self.stats(worker).gauge_set(stat::MAX_HOST_WEIGHT, heaviest.map_or(1, u64::from));
         }
+    }
+
+    /// There are other hosts than before.
+    fn count_change(&self, worker: &Worker) {
+        self.stats(worker).inc(stat::MEMBERSHIP_CHANGE);
         if self.is_counted.replace(true) {
             self.count_update(worker);
         }
