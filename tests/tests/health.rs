@@ -152,6 +152,10 @@ fn a_check_asks_as_it_is_told() {
         "request_headers_to_add": [
             {"header": {"key": "x-check", "value": "yes"}},
             {"header": {"key": "x-host", "value": "%UPSTREAM_HOST%"}},
+            {"header": {"key": "x-ends", "value": "%DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"}},
+            {"header": {"key": "x-upstream", "value": "[%UPSTREAM_LOCAL_ADDRESS%%UPSTREAM_REMOTE_ADDRESS%%REQ(:path)%]"}},
+            {"header": {"key": "x-protocol", "value": "%PROTOCOL%"}},
+            {"header": {"key": "x-time", "value": "%START_TIME(%s.%9f)%"}},
         ],
         "request_headers_to_remove": ["user-agent"],
     });
@@ -165,6 +169,10 @@ fn a_check_asks_as_it_is_told() {
         ("health.test", "yes", "")
     );
     assert_eq!(request.header("x-host"), service.origin.address.to_string());
+    // There is no client, and what the check stands for is neither a connection nor a request.
+    assert_eq!((request.header("x-ends"), request.header("x-protocol")), ("127.0.0.1:0 127.0.0.1", "HTTP/1.1"));
+    assert_eq!(request.header("x-upstream"), "[]");
+    assert_ne!(request.header("x-time"), requests[0].header("x-time"), "each check has a time of its own");
     assert_eq!(request.body, b"hi");
     assert_eq!(service.origin.malformed(), Vec::<String>::new());
 }

@@ -159,7 +159,7 @@ async fn watch(worker: Rc<Worker>, cluster: Weak<Cluster>, of_host: OfHost) {
     let counts = Counts::of(&of_cluster, check, &worker);
     let mut state = Checked::default();
     let of = (of_host.index, check);
-    let mut probe = Probe::new(&plan, of, &of_host.host.endpoint, &of_cluster, worker.clock.wall_now());
+    let mut probe = Probe::new(&plan, of, &of_host.host.endpoint);
     drop(of_cluster);
     tokio::time::sleep(draw(check.intervals.initial_jitter, &worker.random)).await;
     loop {

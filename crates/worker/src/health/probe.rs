@@ -50,7 +50,7 @@ pub(super) struct Probe {
 
 enum Kind {
     Http { head: RequestHead, check: Box<HttpCheck> },
-    Grpc { head: RequestHead, body: Vec<u8> },
+    Grpc { head: RequestHead, body: Vec<u8>, check: Box<GrpcCheck>, timeout: Duration },
     Tcp(Talk),
     Udp(UdpCheck),
 }
@@ -75,10 +75,7 @@ impl Probe {
         plan: &Arc<ClusterPlan>,
         (index, check): (usize, &HealthCheck),
         endpoint: &Arc<Endpoint>,
-        cluster: &Cluster,
-        now: SystemTime,
     ) -> Probe {
-        let edits = |edits: &HeaderEdits, head: &mut RequestHead| edit(edits, head, endpoint, cluster, now);
         let own = endpoint.check.as_deref();
         let host = |configured: &str| {
             let own = own.map(|own| own.hostname.as_str()).filter(|name| !name.is_empty());
@@ -98,12 +95,13 @@ impl Probe {
         };
         let kind = match &check.kind {
             CheckKind::Http(http) => {
-                let head = http_head(http, begun(&host(&http.host), http.http2), edits);
-                Kind::Http { head, check: http.clone() }
+                Kind::Http { head: http_head(http, begun(&host(&http.host), http.http2)), check: http.clone() }
             }
             CheckKind::Grpc(grpc) => Kind::Grpc {
-                head: grpc_head(grpc, begun(&host(&grpc.authority), true), check.timeout, edits),
+                head: grpc_head(begun(&host(&grpc.authority), true)),
                 body: grpc::body(&grpc.service),
+                check: grpc.clone().into(),
+                timeout: check.timeout,
             },
             CheckKind::Tcp(tcp) => Kind::Tcp(Talk::of_bytes(tcp)),
             CheckKind::Redis(redis) => Kind::Tcp(Talk::of_redis(redis)),
@@ -161,8 +159,9 @@ impl Probe {
             None => self.connect(cluster, worker, http2).await?,
         };
         let limits = cluster.response_limits();
+        let head = &self.head(cluster, worker.clock.wall(worker.clock.exact()));
         let question = match &self.kind {
-            Kind::Http { head, check } => {
+            Kind::Http { check, .. } => {
                 let keep = match check.look_at {
                     _ if check.receive.is_empty() => 0,
                     0 => usize::MAX,
@@ -175,7 +174,7 @@ impl Probe {
                 Question { head, body: &check.body, framing, keep, goes_on: |_| true }
             }
             // Without a length: messages are how gRPC tells where a body ends.
-            Kind::Grpc { head, body } => {
+            Kind::Grpc { body, .. } => {
                 Question { head, body, framing: BodyFraming::Chunked, keep: usize::MAX, goes_on: grpc::goes_on }
             }
             Kind::Tcp(_) | Kind::Udp(_) => return Err(io::ErrorKind::Unsupported.into()),
@@ -196,6 +195,23 @@ impl Probe {
             }
             Kind::Grpc { .. } | Kind::Tcp(_) | Kind::Udp(_) => grpc::judge(&answer),
         })
+    }
+
+    /// What the next check asks, over HTTP.
+    fn head(&self, cluster: &Cluster, now: SystemTime) -> RequestHead {
+        let (head, edits) = match &self.kind {
+            Kind::Http { head, check } => (head, &check.headers),
+            Kind::Grpc { head, check, .. } => (head, &check.metadata),
+            Kind::Tcp(_) | Kind::Udp(_) => return RequestHead::new(),
+        };
+        let mut head = head.clone();
+        edit(edits, &mut head, &self.endpoint, cluster, now);
+        if let Kind::Grpc { timeout, .. } = &self.kind {
+            let mut value = Vec::new();
+            framing::write_timeout(*timeout, &mut value);
+            let _ = head.fields.set(HeaderId::GrpcTimeout, &value);
+        }
+        head
     }
 
     fn judge_http(&self, check: &HttpCheck, answer: &Answer, counts: &Counts) -> Outcome {
@@ -360,38 +376,33 @@ fn address(endpoint: &Endpoint, own: Option<&EndpointCheck>) -> Address {
     }
 }
 
-fn http_head(check: &HttpCheck, mut head: RequestHead, edits: impl Fn(&HeaderEdits, &mut RequestHead)) -> RequestHead {
+fn http_head(check: &HttpCheck, mut head: RequestHead) -> RequestHead {
     let _ = head.set_method(check.method.as_bytes());
     let _ = head.set_path(check.path.as_bytes());
-    edits(&check.headers, &mut head);
     head
 }
 
-fn grpc_head(
-    check: &GrpcCheck,
-    mut head: RequestHead,
-    timeout: Duration,
-    edits: impl Fn(&HeaderEdits, &mut RequestHead),
-) -> RequestHead {
+fn grpc_head(mut head: RequestHead) -> RequestHead {
     let _ = head.set_method(b"POST");
     let _ = head.set_path(b"/grpc.health.v1.Health/Check");
     let _ = head.fields.set(HeaderId::ContentType, framing::CONTENT_TYPE);
     let _ = head.fields.set(HeaderId::Te, b"trailers");
-    edits(&check.metadata, &mut head);
-    let mut value = Vec::new();
-    framing::write_timeout(timeout, &mut value);
-    let _ = head.fields.set(HeaderId::GrpcTimeout, &value);
     head
 }
 
-/// Formats have no stream to tell of, but the host that is asked: what else they ask for is absent.
+/// Formats have no stream to tell of, but the host that is asked. As in Envoy, a check has both ends of a client's connection at an
+/// address that nobody has, and no request; what else formats ask for is absent.
 fn edit(edits: &HeaderEdits, head: &mut RequestHead, endpoint: &Endpoint, cluster: &Cluster, now: SystemTime) {
     let mut info = StreamInfo::new(Moment::default(), now);
     info.upstream_remote = Some(endpoint.address.to_string().into());
+    let nobody = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    (info.downstream_local, info.downstream_remote, info.downstream_direct_remote) = (nobody, nobody, nobody);
+    let mut request = RequestHead::new();
+    request.set_version(head.version());
     let mut values = evaluate_edits(
         edits,
         &Formats {
-            request: head,
+            request: &request,
             response: &ResponseHead::new(),
             trailers: &Fields::new(),
             info: &info,
