@@ -359,6 +359,38 @@ fn a_key_of_another_filter_filled_the_buckets() {
     assert_eq!(statuses(&site, "/own", &[""]), [429], "nor are those of a route filled");
 }
 
+/// So did one of its own, and one of a route beside its override.
+#[test]
+fn a_key_of_the_limit_itself_filled_the_buckets() {
+    let keyed = |key: &str, numerator: u32| json!({"default_value": {"numerator": numerator}, "runtime_key": key});
+    let own = fields(json!({"token_bucket": bucket(1), "filter_enforced": keyed("limit.enforced", 0)}));
+    let limited = |prefix: &str, enforced: Value| {
+        let own = json!({"token_bucket": bucket(1), "stat_prefix": prefix, "filter_enforced": enforced});
+        site::route(&format!("/{prefix}"), NAME, of_route(own))
+    };
+    let mut sometimes = limited("sometimes", share(100));
+    sometimes["match"]["runtime_fraction"] = keyed("sometimes.on", 100);
+    let site = site::with([extension(NAME, TYPE, own)])
+        .routes(json!([limited("own", keyed("own.enforced", 0)), sometimes, site::rest()]))
+        .whole(json!({"layered_runtime": {"layers": [{"name": "admin", "admin_layer": {}}]}}))
+        .start();
+    assert_eq!(statuses(&site, "/", &["", ""]), [200, 200], "the limit is not enforced");
+    assert_eq!(statuses(&site, "/own", &["", ""]), [200, 200]);
+    assert_eq!(statuses(&site, "/sometimes", &["", ""]), [200, 429]);
+    let becomes = |change: &str, path: &str, status: u16| {
+        assert_eq!(site.proxy.admin_post(&format!("/runtime_modify?{change}")).status, 200);
+        wait_until("the key is in force", || site.get(path, "").status == status);
+    };
+    becomes("own.enforced=100", "/own", 429);
+    becomes("sometimes.on=0", "/sometimes", 200);
+    becomes("sometimes.on=100", "/sometimes", 429);
+    becomes("limit.enforced=100", "/", 429);
+    for prefix in ["edge", "own", "sometimes"] {
+        let passed = site.stat(&format!("{prefix}.http_local_rate_limit.ok"));
+        assert_eq!(passed, 1, "the bucket of `{prefix}` has not been filled again");
+    }
+}
+
 #[test]
 fn a_bucket_fills_again() {
     let site = limit(json!({"token_bucket": {"max_tokens": 1, "fill_interval": "0.05s"}})).start();

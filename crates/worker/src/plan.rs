@@ -40,6 +40,7 @@ pub use upstream::UpstreamFilters;
 
 use errors::{FILTER, TlsOrigins, report};
 use files::{are_current, read, remember};
+use routes::Tables;
 use upstream::UpstreamSlots;
 
 /// A snapshot, ready to run.
@@ -430,7 +431,8 @@ impl ChainPlan {
         let Some(ours) = Arc::get_mut(ours) else { return };
         let Some(routes) = Arc::get_mut(&mut ours.routes) else { return };
         let slots = (&*slots(&ours.model), &*slots(&theirs.model));
-        routes.keep_filters(&theirs.routes, slots, ours.model.routes == theirs.model.routes);
+        let tables = Tables::of(&ours.model.routes, &theirs.model.routes);
+        routes.keep_filters(&theirs.routes, slots, tables);
     }
 
     /// `None` for a chain that speaks no HTTP.

@@ -199,10 +199,17 @@ pub trait Factory: Send + Sync {
         true
     }
 
-    /// What it knows of requests so far is worth keeping: a configuration that says the same of it goes on with this one.
-    fn outlives(&self) -> bool {
-        false
+    /// What it knows of requests so far, where that is worth keeping: a configuration that says the same of it goes on with this one.
+    fn memory(&self) -> Option<&(dyn Any + Send + Sync)> {
+        None
     }
+
+    /// Goes on with the `memory` of the filter in whose place it comes, as far as both say the same of it. Called before anybody asks
+    /// it anything.
+    fn inherit(&self, _memory: &(dyn Any + Send + Sync)) {}
+
+    /// The same for an override that this filter parsed, and the one in whose place it comes.
+    fn inherit_override(&self, _config: &RouteConfig, _before: &RouteConfig) {}
 
     /// It may leave something in the filter state for later requests of the same connection, or ask when that began.
     fn uses_connection(&self) -> bool {
@@ -265,7 +272,12 @@ impl ScopedConfigs {
 
     /// All that there are.
     pub fn each(&self) -> impl Iterator<Item = &RouteConfig> {
-        [&self.table, &self.virtual_host, &self.route, &self.weighted_cluster].into_iter().flatten()
+        self.each_level().flatten()
+    }
+
+    /// Of each scope, the widest first.
+    pub fn each_level(&self) -> impl Iterator<Item = Option<&RouteConfig>> {
+        [&self.table, &self.virtual_host, &self.route, &self.weighted_cluster].into_iter().map(Option::as_ref)
     }
 
     /// The one that hides the others where only one counts, with the name of its scope.

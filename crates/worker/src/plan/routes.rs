@@ -9,8 +9,8 @@ use postrider_filter_api::{
 };
 use postrider_http::{FieldLine, HeaderId};
 use postrider_model::{
-    Action, Attempts, FilterSlot, HeaderMatch, HostRewrite, PathRewrite, RequireTls, RetryPolicy, RouteTable, Target,
-    UpgradeFilters, VirtualHost,
+    Action, Attempts, FilterOverride, FilterSlot, HeaderMatch, HostRewrite, PathRewrite, RequireTls, RetryPolicy,
+    Route, RouteTable, Target, UpgradeFilters, VirtualHost,
 };
 use postrider_router::{HeaderTest, Table};
 
@@ -267,38 +267,48 @@ impl RoutesPlan {
 
 impl RoutesPlan {
     /// Filters which have something to lose stay those of the plan `before` where nothing about them changed, and so do their
-    /// overrides where no route did. `slots` are those of this plan and of the one before, in their order.
+    /// overrides where no route did. Where something did, they go on with what those knew. `slots` are those of this plan and of the
+    /// one before, in their order.
     pub(super) fn keep_filters(
         &mut self,
         before: &RoutesPlan,
         (slots, slots_before): (&[FilterSlot], &[FilterSlot]),
-        same_table: bool,
+        tables: Tables,
     ) {
         let alike = |a: &FilterSlot, b: &FilterSlot| a.name == b.name && a.kind == b.kind;
         let same_chain = slots.len() == slots_before.len()
             && slots.iter().zip(slots_before).all(|(a, b)| alike(a, b) && a.disabled == b.disabled)
             && self.filter_chains.len() == before.filter_chains.len();
+        let tables = if same_chain { tables } else { Tables::Others };
         for (index, slot) in slots.iter().enumerate() {
-            let same = |old: &FilterSlot| alike(old, slot) && old.config == slot.config;
-            // Several may be the same: each has its own before it.
-            let earlier = slots.iter().take(index).filter(|other| same(other)).count();
-            let known = slots_before.iter().enumerate().filter(|(_, old)| same(old)).nth(earlier);
-            let Some((place, old)) = known.and_then(|(place, _)| Some((place, before.factories.get(place)?))) else {
-                continue;
+            let find = |is: &dyn Fn(&FilterSlot) -> bool| {
+                // Several may be the same: each has its own before it.
+                let earlier = slots.iter().take(index).filter(|other| is(other)).count();
+                let (place, _) = slots_before.iter().enumerate().filter(|(_, old)| is(old)).nth(earlier)?;
+                Some((place, before.factories.get(place)?))
             };
-            if !old.outlives() || !old.is_current() || !are_current(old.files()) {
-                continue;
-            }
-            if let Some(factory) = self.factories.get_mut(index) {
-                factory.clone_from(old);
+            let same = find(&|old| alike(old, slot) && old.config == slot.config)
+                .filter(|(_, old)| old.memory().is_some() && old.is_current() && are_current(old.files()));
+            let Some((place, old)) = same.or_else(|| find(&|old| alike(old, slot))) else { continue };
+            let (Some(memory), Some(factory)) = (old.memory(), self.factories.get_mut(index)) else { continue };
+            match same {
+                Some(_) => factory.clone_from(old),
+                None => factory.inherit(memory),
             }
             let of_slot = |filter: &FilterPlan, slot: usize| filter.slot as usize == slot;
             for (chain, chain_before) in self.filter_chains.iter_mut().zip(padded(&before.filter_chains)) {
+                let known = chain_before.and_then(|chain| chain.0.iter().find(|known| of_slot(known, place)));
                 for filter in chain.0.iter_mut().filter(|filter| of_slot(filter, index)) {
-                    filter.factory.clone_from(old);
-                    let known = chain_before.and_then(|chain| chain.0.iter().find(|known| of_slot(known, place)));
-                    if let Some(known) = known.filter(|_| same_table && same_chain) {
-                        filter.configs.clone_from(&known.configs);
+                    filter.factory.clone_from(factory);
+                    match (tables, known) {
+                        (Tables::Same, Some(known)) if same.is_some() => filter.configs.clone_from(&known.configs),
+                        (Tables::Same | Tables::Alike, Some(known)) => {
+                            let pairs = filter.configs.each_level().zip(known.configs.each_level());
+                            for (config, before) in pairs.filter_map(|(config, before)| config.zip(before)) {
+                                factory.inherit_override(config, before);
+                            }
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -313,6 +323,46 @@ impl RoutesPlan {
     /// Those that requests see, and those that they pass on their way to clusters.
     pub fn every_chain(&self) -> impl Iterator<Item = &FilterChainPlan> {
         self.filter_chains.iter().chain(self.upstream.iter().flat_map(|filters| &filters.chains))
+    }
+}
+
+/// How a table of routes relates to the one in whose place it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tables {
+    Same,
+    /// Other values stand in it, in the same places.
+    Alike,
+    Others,
+}
+
+impl Tables {
+    pub(super) fn of(table: &RouteTable, before: &RouteTable) -> Tables {
+        if table == before {
+            return Tables::Same;
+        }
+        let same_overrides = |own: &[FilterOverride], before: &[FilterOverride]| {
+            let alike = |(a, b): (&FilterOverride, &FilterOverride)| a.name == b.name && a.disabled == b.disabled;
+            own.len() == before.len() && own.iter().zip(before).all(alike)
+        };
+        let same_routes = |own: &[Arc<Route>], before: &[Arc<Route>]| {
+            let alike = |(a, b): (&Arc<Route>, &Arc<Route>)| {
+                a.name == b.name
+                    && a.matches.path == b.matches.path
+                    && same_overrides(&a.filter_overrides, &b.filter_overrides)
+            };
+            own.len() == before.len() && own.iter().zip(before).all(alike)
+        };
+        let alike = |(a, b): (&Arc<VirtualHost>, &Arc<VirtualHost>)| {
+            a.name == b.name
+                && a.domains == b.domains
+                && same_overrides(&a.filter_overrides, &b.filter_overrides)
+                && same_routes(&a.routes, &b.routes)
+        };
+        let (hosts, hosts_before) = (&table.virtual_hosts, &before.virtual_hosts);
+        let is_alike = same_overrides(&table.filter_overrides, &before.filter_overrides)
+            && hosts.len() == hosts_before.len()
+            && hosts.iter().zip(hosts_before).all(alike);
+        if is_alike { Tables::Alike } else { Tables::Others }
     }
 }
 

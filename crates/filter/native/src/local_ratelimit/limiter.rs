@@ -45,7 +45,7 @@ impl Rule {
 }
 
 /// What a limiter is made of.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Rules {
     /// For requests that no rule covers.
     pub(super) default: Option<Plan>,

@@ -7,9 +7,10 @@
 mod config;
 mod limiter;
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use postrider_filter_api::{
     Action, Bucket, ConfigError, Factory, Filter, Flags, Hooks, LocalReply, Moment, Place, RouteConfig, ScopedConfigs,
@@ -38,14 +39,27 @@ struct LocalRateLimit(Arc<Scope>);
 /// A configuration with its buckets, which all workers share.
 struct Scope {
     config: Config,
-    limiter: Limiter,
+    /// Made for the first request, unless they are those of a configuration before.
+    limiter: OnceLock<Arc<Limiter>>,
 }
 
 struct Override(Arc<Scope>);
 
 impl Scope {
     fn new(config: Config) -> Scope {
-        Scope { limiter: Limiter::new(&config.limits), config }
+        Scope { limiter: OnceLock::new(), config }
+    }
+
+    fn limiter(&self) -> &Arc<Limiter> {
+        self.limiter.get_or_init(|| Arc::new(Limiter::new(&self.config.limits)))
+    }
+
+    /// Goes on with the buckets of another one that has the same: whoever used them up waits until they fill.
+    fn inherit(&self, before: &Scope) {
+        if self.config.limits == before.config.limits {
+            // It has none yet.
+            let _ = self.limiter.set(before.limiter().clone());
+        }
     }
 }
 
@@ -58,9 +72,22 @@ impl Factory for LocalRateLimit {
         Ok(RouteConfig::new(Override(Arc::new(Scope::new(config::read(value, true)?))), value))
     }
 
-    /// Its buckets: whoever used them up waits until they fill, whatever else changes meanwhile.
-    fn outlives(&self) -> bool {
-        true
+    /// Its buckets.
+    fn memory(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Some(&*self.0)
+    }
+
+    fn inherit(&self, memory: &(dyn Any + Send + Sync)) {
+        if let Some(before) = memory.downcast_ref() {
+            self.0.inherit(before);
+        }
+    }
+
+    fn inherit_override(&self, config: &RouteConfig, before: &RouteConfig) {
+        let scope = |config: &RouteConfig| Some(config.value.downcast_ref::<Override>()?.0.clone());
+        if let (Some(own), Some(before)) = (scope(config), scope(before)) {
+            own.inherit(&before);
+        }
     }
 
     /// A limit for each connection goes with it.
@@ -91,9 +118,10 @@ struct Gate {
     stats: Rc<Block>,
 }
 
-/// The buckets of one connection, which go with it: for each configuration that its requests met.
+/// The buckets of one connection, which go with it: for each configuration that its requests met, by the buckets that this one has
+/// for all.
 #[derive(Default)]
-struct OfConnection(RefCell<Vec<(Arc<Scope>, Limiter)>>);
+struct OfConnection(RefCell<Vec<(Arc<Limiter>, Limiter)>>);
 
 /// What the answer will tell about the limit.
 struct Told(Arc<Bucket>);
@@ -157,12 +185,12 @@ impl Gate {
         let limits = &self.scope.config.limits;
         if !self.scope.config.per_connection {
             let proxies = if self.scope.config.shared { stream.host.proxies().max(1) } else { 1 };
-            return self.scope.limiter.judge(limits, descriptors, proxies, now);
+            return self.scope.limiter().judge(limits, descriptors, proxies, now);
         }
         match &stream.info.connection {
             Some(connection) => connection.lasting.left::<OfConnection>().judge(&self.scope, descriptors, now),
             // There is none on the way to an upstream.
-            None => self.scope.limiter.judge(limits, descriptors, 1, now),
+            None => self.scope.limiter().judge(limits, descriptors, 1, now),
         }
     }
 
@@ -202,15 +230,16 @@ impl Gate {
 }
 
 impl OfConnection {
-    fn judge(&self, scope: &Arc<Scope>, descriptors: &[Descriptor], now: Moment) -> Verdict {
+    fn judge(&self, scope: &Scope, descriptors: &[Descriptor], now: Moment) -> Verdict {
         let mut all = self.0.borrow_mut();
-        let at = all.iter().position(|(known, _)| Arc::ptr_eq(known, scope)).unwrap_or_else(|| {
+        let of_all = scope.limiter();
+        let at = all.iter().position(|(known, _)| Arc::ptr_eq(known, of_all)).unwrap_or_else(|| {
             // Those of configurations that nobody else has any more.
             all.retain(|(known, _)| Arc::strong_count(known) > 1);
-            all.push((scope.clone(), Limiter::new(&scope.config.limits)));
+            all.push((of_all.clone(), Limiter::new(&scope.config.limits)));
             all.len() - 1
         });
-        let limiter = all.get(at).map_or(&scope.limiter, |(_, limiter)| limiter);
+        let limiter = all.get(at).map_or(&**of_all, |(_, limiter)| limiter);
         limiter.judge(&scope.config.limits, descriptors, 1, now)
     }
 }

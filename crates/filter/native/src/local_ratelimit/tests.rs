@@ -108,7 +108,7 @@ fn the_buckets_of_closed_connections_stayed() {
     for scope in [&kept, &gone] {
         assert!(own.judge(scope, &[], now).allowed && !own.judge(scope, &[], now).allowed);
     }
-    let weak = Arc::downgrade(&gone);
+    let weak = Arc::downgrade(gone.limiter());
     drop(gone);
     assert!(own.judge(&scope(), &[], now).allowed);
     assert!(weak.upgrade().is_none(), "what only a connection has goes when it meets another one");
