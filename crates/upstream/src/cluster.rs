@@ -56,6 +56,31 @@ pub struct Surroundings {
     pub open: Option<Arc<OpenConnections>>,
     /// Where the proxy stands.
     pub home: Rc<Home>,
+    /// Who counts picks among hosts that are not all well.
+    pub panics: OnPanic,
+}
+
+/// Called with every pick among hosts of which too few are well; nobody may listen.
+#[derive(Clone, Default)]
+pub struct OnPanic(Option<Rc<dyn Fn()>>);
+
+impl OnPanic {
+    pub fn new(count: impl Fn() + 'static) -> OnPanic {
+        OnPanic(Some(Rc::new(count)))
+    }
+
+    #[cold]
+    pub(crate) fn count(&self) {
+        if let Some(count) = &self.0 {
+            count();
+        }
+    }
+}
+
+impl std::fmt::Debug for OnPanic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("OnPanic").field(&self.0.is_some()).finish()
+    }
 }
 
 /// What of a request decides on its host.
@@ -96,13 +121,13 @@ impl<C> Cluster<C> {
 
     /// The same where others are to know of it, or it of them.
     pub fn among(
-        Surroundings { monitors, open, home }: Surroundings,
+        Surroundings { monitors, open, home, panics }: Surroundings,
         balancing: Balancing,
         rules: HealthRules,
         endpoints: &Endpoints,
         random: &Random,
     ) -> Cluster<C> {
-        let hosts = RefCell::new(HostSet::new(&balancing, &home, random));
+        let hosts = RefCell::new(HostSet::new(&balancing, &home, panics, random));
         let (maintained, retried) = (Cell::new(balancing.maintained), Cell::new(balancing.retried));
         let asks_requests = Cell::new(asks_requests(&balancing, balancing.maintained));
         let (rules, queue) = (RefCell::new(rules), Queue::default());
@@ -343,11 +368,6 @@ impl<C> Cluster<C> {
         self.hosts.borrow().take_zone_counts()
     }
 
-    /// How often a host was picked since the last time although too few are well.
-    pub fn take_panics(&self) -> u64 {
-        self.hosts.borrow().take_panics()
-    }
-
     pub fn members(&self) -> Members {
         self.count(|_| true)
     }
@@ -524,20 +544,21 @@ mod tests {
     }
 
     #[test]
-    fn panics_that_nobody_has_counted_yet_outlive_a_change_of_health() {
+    fn panics_are_counted_with_each_pick() {
         let random = Random::new(1);
-        let endpoints: Vec<_> = (1..=4).map(|port| endpoint(port, 0, EndpointHealth::Healthy)).collect();
-        let cluster = Cluster::<u32>::new(Balancing::default(), checked(false), &Endpoints(endpoints.clone()), &random);
+        let all: Vec<_> = (1..=4).map(|port| endpoint(port, 0, EndpointHealth::Healthy)).collect();
+        let (counted, surroundings) = crate::testing::counting_panics();
+        let (balancing, rules) = (Balancing::default(), checked(false));
+        let cluster = Cluster::<u32>::among(surroundings, balancing, rules, &Endpoints(all.clone()), &random);
         let pick = |count: u32| (0..count).for_each(|_| drop(cluster.pick(&random)));
         pick(3);
-        cluster.set_health(&endpoints[0], Health::default(), &random);
+        assert_eq!(counted.get(), 3, "nobody was checked yet");
+        cluster.set_health(&all[0], Health::default(), &random);
         pick(2);
-        for endpoint in &endpoints {
-            cluster.set_health(endpoint, Health::default(), &random);
-        }
+        assert_eq!(counted.get(), 5);
+        all.iter().for_each(|endpoint| drop(cluster.set_health(endpoint, Health::default(), &random)));
         pick(1);
-        assert_eq!(cluster.take_panics(), 5);
-        assert_eq!(cluster.take_panics(), 0);
+        assert_eq!(counted.get(), 5);
     }
 
     #[test]
@@ -588,12 +609,10 @@ mod tests {
         let ports =
             || (0..40).map(|_| port(&cluster.pick(&random).unwrap())).collect::<std::collections::BTreeSet<_>>();
         assert_eq!(ports().len(), 4, "nobody was checked yet");
-        assert_eq!(cluster.take_panics(), 40);
         for endpoint in all.iter().take(2) {
             cluster.set_health(endpoint, Health::default(), &random);
         }
         assert_eq!(ports().into_iter().collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(cluster.take_panics(), 0);
         assert_eq!(cluster.members(), Members { all: 4, healthy: 2, degraded: 0, excluded: 0 });
     }
 

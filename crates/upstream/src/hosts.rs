@@ -1,6 +1,6 @@
 //! Which hosts of a cluster get traffic, and in what shares: by priority and health, and by locality where that counts.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use postrider_model::{Address, Balancing, Endpoint, EndpointHealth, HealthRules,
 
 use crate::Random;
 use crate::balance::{Candidate, Hosts, Picker};
-use crate::cluster::Choice;
+use crate::cluster::{Choice, OnPanic};
 use crate::deadlines::Deadlines;
 use crate::hashing::{Place, TableSizes};
 use crate::host::Host;
@@ -34,8 +34,7 @@ pub(crate) struct HostSet<C> {
     routing: Option<Rc<Routing>>,
     /// Of which hosts these are a part, where weights of localities go by that.
     whole: Option<Rc<[Rc<Host<C>>]>>,
-    /// Picks among hosts that are not all well, of arrangements before this one: nobody asked for them yet.
-    earlier_panics: Cell<u64>,
+    panics: OnPanic,
 }
 
 #[derive(Debug)]
@@ -57,8 +56,7 @@ struct Group<C> {
 #[derive(Debug)]
 struct Spread<C> {
     slices: Vec<Slice<C>>,
-    /// Picks among hosts that are not all well, since somebody asked.
-    panics: Cell<u64>,
+    panics: OnPanic,
     /// Requests may want some of the hosts only.
     subsets: Option<Subsets<C>>,
     /// Who is next, where somebody wanted to know.
@@ -95,15 +93,15 @@ enum Source<C> {
 }
 
 impl<C> HostSet<C> {
-    pub(crate) fn new(balancing: &Balancing, home: &Rc<Home>, random: &Random) -> HostSet<C> {
+    pub(crate) fn new(balancing: &Balancing, home: &Rc<Home>, panics: OnPanic, random: &Random) -> HostSet<C> {
         HostSet {
             home: (!balancing.policy.is_hashing()).then(|| home.clone()),
-            ..HostSet::within(None, balancing, random)
+            ..HostSet::within((None, panics), balancing, random)
         }
     }
 
     /// A part of a set of hosts.
-    fn within(zoning: Option<Rc<Zoning>>, balancing: &Balancing, random: &Random) -> HostSet<C> {
+    fn within((zoning, panics): (Option<Rc<Zoning>>, OnPanic), balancing: &Balancing, random: &Random) -> HostSet<C> {
         HostSet {
             home: None,
             all: Vec::new(),
@@ -113,19 +111,19 @@ impl<C> HostSet<C> {
             zoning,
             routing: None,
             whole: None,
-            earlier_panics: Cell::new(0),
+            panics,
         }
     }
 
-    /// These hosts and no others, of `whole` where that counts; what becomes of their zones counts for the whole.
+    /// These hosts and no others, of `whole` where that counts; what becomes of their zones, and their panics, count for the whole.
     pub(crate) fn part(
         hosts: Vec<Rc<Host<C>>>,
         whole: Option<&Rc<[Rc<Host<C>>]>>,
-        zoning: Option<&Rc<Zoning>>,
+        (zoning, panics): (Option<&Rc<Zoning>>, &OnPanic),
         (balancing, rules): (&Balancing, &HealthRules),
         random: &Random,
     ) -> HostSet<C> {
-        let mut set = HostSet::within(zoning.cloned(), balancing, random);
+        let mut set = HostSet::within((zoning.cloned(), panics.clone()), balancing, random);
         set.all = hosts;
         set.whole = whole.cloned();
         set.arrange(balancing, rules, random);
@@ -178,12 +176,6 @@ impl<C> HostSet<C> {
         self.spread.as_ref()?.look_ahead(random)
     }
 
-    pub(crate) fn take_panics(&self) -> u64 {
-        let of_spread =
-            |spread: &Spread<C>| spread.panics.take() + spread.subsets.as_ref().map_or(0, Subsets::take_panics);
-        self.earlier_panics.take() + self.spread.as_deref().map_or(0, of_spread)
-    }
-
     pub(crate) fn take_subset_counts(&self) -> Option<SubsetCounts> {
         Some(self.subsets()?.take_counts())
     }
@@ -228,7 +220,6 @@ impl<C> HostSet<C> {
 
     /// Works out who gets traffic.
     pub(crate) fn arrange(&mut self, balancing: &Balancing, rules: &HealthRules, random: &Random) {
-        self.earlier_panics.set(self.take_panics());
         let before = self.spread.take();
         self.others.take();
         if let (Some(home), None) = (self.home.as_ref().filter(|home| home.is_known()), &self.zoning) {
@@ -252,7 +243,8 @@ impl<C> HostSet<C> {
         }
         let subsets = balancing.subsets.as_deref().map(|model| {
             let before = before.and_then(|before| before.subsets);
-            Subsets::of(model, &self.all, self.zoning.as_ref(), (balancing, rules), random, before.as_ref())
+            let shared = (self.zoning.as_ref(), &self.panics);
+            Subsets::of(model, &self.all, shared, (balancing, rules), random, before.as_ref())
         });
         let alone = matches!(slices.as_slice(), [Slice { panic: false, source: Source::Group(_), .. }]);
         let alone = alone && subsets.is_none() && !balancing.looks_ahead;
@@ -262,7 +254,7 @@ impl<C> HostSet<C> {
                 slices.extend(last);
                 self.usable = Group::new(balancing, Vec::new(), &Weights { all: &[], whole: None }, random);
                 let healthy = self.all.iter().filter(|host| host.standing() == EndpointHealth::Healthy).count();
-                let (panics, next) = (Cell::new(0), RefCell::default());
+                let (panics, next) = (self.panics.clone(), RefCell::default());
                 self.spread = Some(Box::new(Spread { slices, panics, subsets, next, healthy }));
             }
         }
@@ -549,7 +541,9 @@ impl<C> Spread<C> {
         }
         let choice = Choice { hash: choice.hash.or_else(|| Some(random.next())), ..choice };
         let slice = self.slice(choice.hash.unwrap_or_default())?;
-        self.panics.set(self.panics.get() + u64::from(slice.panic));
+        if slice.panic {
+            self.panics.count();
+        }
         slice.source.pick(random, choice)
     }
 

@@ -33,7 +33,7 @@ mod zones;
 
 pub use balance::Picker;
 pub use breaker::{Breaker, Breakers, Limited, LocalBreakers, Permit};
-pub use cluster::{Choice, Cluster, Endpoints, Members, Refusal, Surroundings};
+pub use cluster::{Choice, Cluster, Endpoints, Members, OnPanic, Refusal, Surroundings};
 pub use eyeballs::order as address_order;
 pub use hashing::TableSizes;
 pub use health::Health;

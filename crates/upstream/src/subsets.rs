@@ -11,6 +11,7 @@ use postrider_model::{
 };
 
 use crate::Random;
+use crate::cluster::OnPanic;
 use crate::host::Host;
 use crate::hosts::HostSet;
 use crate::zones::Zoning;
@@ -49,7 +50,7 @@ impl<C> Subsets<C> {
     pub(crate) fn of(
         model: &Model,
         hosts: &[Rc<Host<C>>],
-        zoning: Option<&Rc<Zoning>>,
+        shared: (Option<&Rc<Zoning>>, &OnPanic),
         (balancing, rules): (&Balancing, &HealthRules),
         random: &Random,
         before: Option<&Subsets<C>>,
@@ -57,7 +58,7 @@ impl<C> Subsets<C> {
         let by_locality = balancing.by_locality && model.by_locality;
         let balancing = Balancing { subsets: None, by_locality, ..balancing.clone() };
         let whole: Option<Rc<[_]>> = model.scales_localities.then(|| hosts.into());
-        let make = |hosts| HostSet::part(hosts, whole.as_ref(), zoning, (&balancing, rules), random);
+        let make = |hosts| HostSet::part(hosts, whole.as_ref(), shared, (&balancing, rules), random);
         let (members, duplicates) = divide(model, hosts);
         let sets: HashMap<_, _> = members.into_iter().map(|(text, hosts)| (text, make(hosts))).collect();
         let default = model.use_default().then(|| {
@@ -149,10 +150,6 @@ impl<C> Subsets<C> {
         let SubsetCounts { active, duplicates, .. } = counts;
         self.counts.set(SubsetCounts { active, duplicates, ..SubsetCounts::default() });
         counts
-    }
-
-    pub(crate) fn take_panics(&self) -> u64 {
-        self.sets.values().chain(&self.default).map(HostSet::take_panics).sum()
     }
 }
 
@@ -348,12 +345,16 @@ mod tests {
 
     #[test]
     fn a_subset_of_sick_hosts_is_asked_all_the_same() {
-        let cluster = cluster(Model { selectors: vec![selector(&["v"], None)], ..Model::default() });
+        let model = Model { selectors: vec![selector(&["v"], None)], ..Model::default() };
+        let balancing = Balancing { subsets: Some(Box::new(model)), ..Balancing::default() };
         let random = Random::new(1);
+        let (panics, surroundings) = crate::testing::counting_panics();
+        let endpoints = Endpoints(hosts());
+        let cluster = Cluster::among(surroundings, balancing, HealthRules::default(), &endpoints, &random);
         for endpoint in hosts().iter().skip(2) {
             cluster.set_judged(endpoint, (true, false), &random);
         }
         assert_eq!(reached(&cluster, Some(&labels(&[("v", "2")]))), [3, 4]);
-        assert_eq!(cluster.take_panics(), 12);
+        assert_eq!(panics.get(), 12);
     }
 }

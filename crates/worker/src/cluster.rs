@@ -10,7 +10,7 @@ mod upstream;
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use postrider_filter_api::{UpstreamObjects, UpstreamOverride};
@@ -23,7 +23,7 @@ use postrider_telemetry::stats::sets::{
     cluster as stat, cluster_alternative, cluster_health, cluster_http2, cluster_manager, cluster_outlier,
     cluster_single_hosts, cluster_sizes, cluster_subsets, cluster_timeout_budget, cluster_transport, cluster_zones,
 };
-use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, Random, Surroundings};
+use postrider_upstream::{Choice, Endpoints, Health, LocalBreakers, OnPanic, Random, Surroundings};
 
 use crate::destination::Destinations;
 use crate::h2::Pool;
@@ -119,9 +119,9 @@ impl Cluster {
         let prefix = filter_prefix(plan);
         let place = worker.place(&prefix, plan.model.buffer_limit as usize);
         let filters = plan.filters.iter().flatten();
-        let cluster = Rc::new(Cluster {
+        let cluster = Rc::new_cyclic(|itself| Cluster {
             hosts: Hosts::among(
-                Surroundings { monitors, open, home: worker.home.clone() },
+                Surroundings { monitors, open, home: worker.home.clone(), panics: on_panic(itself, worker) },
                 plan.model.balancing.clone(),
                 plan.model.health.clone(),
                 &plan.initial,
@@ -487,6 +487,16 @@ impl Drop for Cluster {
         }
         self.streams.clear();
     }
+}
+
+/// Counts requests of the cluster that go to any of its hosts because too few are well.
+fn on_panic(cluster: &Weak<Cluster>, worker: &Worker) -> OnPanic {
+    let (cluster, worker) = (cluster.clone(), worker.itself.clone());
+    OnPanic::new(move || {
+        if let (Some(cluster), Some(worker)) = (cluster.upgrade(), worker.upgrade()) {
+            cluster.stats(&worker).inc(stat::LB_HEALTHY_PANIC);
+        }
+    })
 }
 
 /// What the choice of a transport with a name is counted by.

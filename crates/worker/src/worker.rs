@@ -13,7 +13,7 @@ use postrider_h1::HeadScan;
 use postrider_http::{Decimal, FieldLine, Fields, HeaderId};
 use postrider_model::{AccessLogSink, LogService, Node};
 use postrider_telemetry::access_log::{LogBuffer, LogFile};
-use postrider_telemetry::stats::sets::{CALLS, cluster as cluster_stat, http_calls};
+use postrider_telemetry::stats::sets::{CALLS, http_calls};
 use postrider_telemetry::{Block, WorkerStats};
 use postrider_upstream::{Home, Random, Zone};
 use tokio::runtime::LocalOptions;
@@ -118,6 +118,8 @@ pub(crate) struct Worker {
     /// What filters have of this worker outside of streams.
     pub(crate) host: Rc<dyn Host>,
     remote: OnceCell<Remote>,
+    /// For what reaches it later, and does not keep it.
+    pub(crate) itself: Weak<Worker>,
 }
 
 struct DateCache {
@@ -203,8 +205,9 @@ impl Worker {
             stopping: Cell::new(false),
             busy: Cell::new(0),
             overload: Overload::default(),
-            host: Rc::new(Detached(itself)),
+            host: Rc::new(Detached(itself.clone())),
             remote: OnceCell::new(),
+            itself,
         }
     }
 
@@ -484,10 +487,6 @@ impl Worker {
     fn count_choices(&self, cluster: &Cluster) {
         cluster.count_subsets(self);
         cluster.count_zones(self);
-        match cluster.hosts.take_panics() {
-            0 => {}
-            panics => cluster.stats(self).add(cluster_stat::LB_HEALTHY_PANIC, panics),
-        }
     }
 
     /// Ticks when lines of logs are to be handed over.
