@@ -42,6 +42,12 @@ impl Site {
         Self { proxy: Proxy::start_with(&config, launch), _directory: directory, log }
     }
 
+    /// A visit that fails for a reason that is logged so.
+    fn fails_with(&self, reason: &str) {
+        self.fails_for(&[]);
+        assert_eq!(std::fs::read_to_string(&self.log).unwrap(), format!("503 UF {reason}\n"));
+    }
+
     fn visit(&self, host: &str) -> u16 {
         ask(&self.proxy, "GET", host, "/", "").status
     }
@@ -61,6 +67,15 @@ impl Site {
         // The client is not told what is between us and the upstream, as in Envoy since 1.39.
         assert!(response.text().ends_with("reset reason: remote connection failure"), "{response:?}");
     }
+}
+
+/// Reads a greeting, and says this in the place of an answer.
+fn answering(bytes: &'static [u8]) -> Origin {
+    Origin::start(move |connection| {
+        let Some(head) = connection.read_exact(5) else { return };
+        let _ = connection.read_exact(usize::from(u16::from_be_bytes([head[3], head[4]])));
+        connection.write(bytes);
+    })
 }
 
 /// Trusts `authority`.
@@ -348,4 +363,42 @@ fn a_tcp_proxy_ends_tls_on_one_side_and_begins_it_on_the_other() {
     cut.send([0x16, 3, 1]);
     drop(cut);
     assert_eq!(client.get(both.address("http"), "site.test").unwrap().text(), "ok");
+}
+
+/// They were in the words of another TLS library, behind the ones for a connection that could not be made.
+#[test]
+fn failures_are_logged_in_envoys_words() {
+    let ssl = |number: u32, name: &str| format!("{number}:SSL_routines:OPENSSL_internal:{name}");
+    let verify =
+        |why: &str| format!("TLS_error:|{}:{why}:TLS_error_end", ssl(268_435_581, "CERTIFICATE_VERIFY_FAILED"));
+    let authority = Authority::new("authority");
+    let secure = Serving::new(&authority.issue(&["a.test", "b.test"])).start();
+    Site::start(secure.address, trusting(&Authority::new("other"))).fails_with(&verify(
+        "verify_cert_failed:_X509_verify_cert:_certificate_verification_error_at_depth_0:\
+         _unable_to_get_local_issuer_certificate",
+    ));
+    let asked = json!({"sni": "c.test", "auto_sni_san_validation": true});
+    Site::start(secure.address, trusting_and(&authority, asked))
+        .fails_with(&verify("verify_cert_failed:_SAN_matcher,_certificate_SANs_are_[a.test,_b.test]"));
+    let handshake_failure = format!(
+        "TLS_error:|{}|{}:TLS_error_end",
+        ssl(268_436_496, "SSLV3_ALERT_HANDSHAKE_FAILURE"),
+        ssl(268_435_610, "HANDSHAKE_FAILURE_ON_CLIENT_HELLO")
+    );
+    let of_peer = |number: u32, name: &str| format!("TLS_error:|{}:TLS_error_end", ssl(number, name));
+    let cases: [(&[u8], String, u64); 6] = [
+        (b"\x15\x03\x03\0\x02\x02\x30", of_peer(268_436_504, "TLSV1_ALERT_UNKNOWN_CA"), 1),
+        (b"\x15\x03\x03\0\x02\x02\x46", of_peer(268_436_526, "TLSV1_ALERT_PROTOCOL_VERSION"), 1),
+        (b"\x15\x03\x03\0\x02\x02\x28", handshake_failure, 1),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", of_peer(268_435_703, "WRONG_VERSION_NUMBER"), 1),
+        (b"\x16\x03\x03\0\x04\x0e\0\0\0", of_peer(268_435_679, "UNEXPECTED_MESSAGE"), 1),
+        // The end of a connection is no error of TLS.
+        (b"", "-".to_owned(), 0),
+    ];
+    for (bytes, reason, errors) in cases {
+        let origin = answering(bytes);
+        let site = Site::start(origin.address, trusting(&authority));
+        site.fails_with(&reason);
+        assert_eq!(site.proxy.stats().value("cluster.origin.ssl.connection_error"), errors, "{reason}");
+    }
 }

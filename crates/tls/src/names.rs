@@ -19,6 +19,16 @@ pub(crate) enum AltName<'a> {
     Other(String, String),
 }
 
+impl std::fmt::Display for AltName<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AltName::Dns(text) | AltName::Uri(text) | AltName::Email(text) => f.write_str(text),
+            AltName::Ip(address) => address.fmt(f),
+            AltName::Other(_, value) => f.write_str(value),
+        }
+    }
+}
+
 /// The tag of an `otherName`.
 const OTHER: u8 = der::context(0);
 

@@ -21,6 +21,7 @@ use webpki::{
 };
 
 use crate::facts::sha256;
+use crate::failure::NotValidForName;
 use crate::names::{self, AltName};
 use crate::roots::{Anchors, Loaded, Trust};
 use crate::x509::{X509, oid};
@@ -115,7 +116,7 @@ impl Rules {
             None => self.names.is_empty() || self.names.iter().any(|rule| names::meets(rule, &alt_names)),
         };
         if !name_fits {
-            return Err(CertificateError::NotValidForName.into());
+            return Err(NotValidForName { wanted: Vec::new(), names: shown(&alt_names) }.into());
         }
         if self.pins() && !self.pinned(leaf, &parsed) {
             return Err(CertificateError::ApplicationVerificationFailure.into());
@@ -233,9 +234,18 @@ fn trust_domain<'a>(leaf: &X509<'_>, alt_names: &[AltName<'a>]) -> Option<&'a st
     (!domain.is_empty() && !leaf.may_sign_certificates()).then_some(domain)
 }
 
-fn has_one_of(wanted: &[String], leaf: &CertificateDer<'_>) -> Result<bool, Error> {
+/// The certificate must have one of these names.
+fn want_one_of(wanted: &[String], leaf: &CertificateDer<'_>) -> Result<(), Error> {
     let parsed = X509::parse(leaf).ok_or(CertificateError::BadEncoding)?;
-    Ok(names::of(&parsed).iter().any(|name| wanted.iter().any(|wanted| names::is(name, wanted))))
+    let names = names::of(&parsed);
+    match names.iter().any(|name| wanted.iter().any(|wanted| names::is(name, wanted))) {
+        true => Ok(()),
+        false => Err(NotValidForName { wanted: wanted.to_vec(), names: shown(&names) }.into()),
+    }
+}
+
+fn shown(names: &[AltName<'_>]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
 }
 
 fn good_for(name: &ServerName<'_>, alt_names: &[AltName<'_>]) -> bool {
@@ -344,8 +354,8 @@ impl ServerCertVerifier for ServerRules {
             rules.admit(leaf, more, Asked { side: Side::Server, name, now })?;
         }
         let accepts_all = self.rules.as_ref().is_some_and(|rules| rules.accept_untrusted);
-        if !accepts_all && !self.alt_names.is_empty() && !has_one_of(&self.alt_names, leaf)? {
-            return Err(CertificateError::NotValidForName.into());
+        if !accepts_all && !self.alt_names.is_empty() {
+            want_one_of(&self.alt_names, leaf)?;
         }
         Ok(ServerCertVerified::assertion())
     }

@@ -36,7 +36,7 @@ pub(crate) use connections::Connections;
 pub(crate) use filtered::{Filtered, Service};
 pub(crate) use resets::Resets;
 pub(crate) use session::{agreed, with_client, with_upstream};
-pub(crate) use tls::{Arriving, TlsStream, Unverified, verify_failure};
+pub(crate) use tls::{Arriving, HandshakeFailed, TlsStream, Unverified, verify_failure};
 
 use crate::h2;
 use connections::Enrolled;
@@ -569,6 +569,11 @@ impl std::error::Error for NotBound {}
 #[cold]
 fn not_bound(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), NotBound(error))
+}
+
+/// `Connection refused`, without the number that Rust adds.
+pub(crate) fn words_of(error: &io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// [`connect`] failed for want of its local address.

@@ -417,7 +417,7 @@ impl Session {
                     }
                     NoConnection::Failed(cause) => {
                         self.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE);
-                        self.info.upstream_failure = Some(format!("delayed connect error: {cause}").into());
+                        self.info.upstream_failure = (!cause.is_empty()).then(|| cause.into());
                     }
                 },
             }

@@ -62,7 +62,7 @@ impl CopyRecord {
             NoConnection::Timeout => seen.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE),
             NoConnection::Failed(cause) => {
                 seen.info.flags.insert(Flags::UPSTREAM_CONNECTION_FAILURE);
-                seen.info.upstream_failure = Some(format!("delayed connect error: {cause}").into());
+                seen.info.upstream_failure = (!cause.is_empty()).then(|| cause.as_str().into());
             }
         });
     }

@@ -16,7 +16,7 @@ use super::soundness::Soundness;
 use super::upstream::{Account, Active, Upstream};
 use super::{Cluster, Host, millis};
 use crate::h2::Client;
-use crate::io::{self, Bridged, Io};
+use crate::io::{self, Bridged, HandshakeFailed, Io};
 use crate::party::Party;
 use crate::worker::Worker;
 
@@ -28,7 +28,7 @@ pub(crate) enum NoConnection {
     Timeout,
     /// Too many hosts have connections already.
     NoPool,
-    /// In the system's words.
+    /// As logs show it; empty when the host ended the connection without a word.
     Failed(String),
 }
 
@@ -228,7 +228,7 @@ impl Cluster {
             stats.inc(stat::UPSTREAM_CX_CONNECT_TIMEOUT);
             return Err(NoConnection::Timeout);
         };
-        let client = client.map_err(|error| NoConnection::Failed(error.to_string()))?;
+        let client = client.map_err(|error| NoConnection::Failed(format!("delayed connect error: {error}")))?;
         self.streams.add(host, client.clone());
         // Whoever waited for this connection gets a stream of it.
         for _ in 0..client.room() {
@@ -347,8 +347,10 @@ fn speaks_http2(io: &Io, protocol: UpstreamProtocol) -> bool {
     }
 }
 
-/// `Connection refused`, without the number that Rust adds.
+/// What logs say of a connection that could not be made.
 fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<HandshakeFailed>()) {
+        Some(failed) => failed.reason.clone(),
+        None => format!("delayed connect error: {}", io::words_of(error)),
+    }
 }

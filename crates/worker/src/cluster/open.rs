@@ -11,7 +11,7 @@ use postrider_tls::{Target, rustls};
 
 use super::{Cluster, Host};
 use crate::eyeballs;
-use crate::io::{self, Io, Socket, TlsStream, Unverified};
+use crate::io::{self, HandshakeFailed, Io, Socket, TlsStream, Unverified};
 use crate::party::Party;
 use crate::plan::Transport;
 use crate::proxy_protocol;
@@ -148,13 +148,17 @@ impl Cluster {
                 Ok(Reached { io: Io::Tls(stream), tls: Some(Rc::new(session)), connected, other: None })
             }
             Err(error) => {
-                stats.inc(match io::verify_failure(&error) {
-                    None => cluster_ssl::CONNECTION_ERROR,
-                    Some(Unverified::Name) => cluster_ssl::FAIL_VERIFY_SAN,
-                    Some(Unverified::Hash) => cluster_ssl::FAIL_VERIFY_CERT_HASH,
-                    Some(Unverified::NoCertificate | Unverified::Certificate) => cluster_ssl::FAIL_VERIFY_ERROR,
-                });
-                Err(std::io::Error::new(error.kind(), format!("TLS error: {error}")))
+                let failed = HandshakeFailed::new(&error, stream.session());
+                match io::verify_failure(&error) {
+                    None if !failed.is_of_tls => {}
+                    None => stats.inc(cluster_ssl::CONNECTION_ERROR),
+                    Some(Unverified::Name) => stats.inc(cluster_ssl::FAIL_VERIFY_SAN),
+                    Some(Unverified::Hash) => stats.inc(cluster_ssl::FAIL_VERIFY_CERT_HASH),
+                    Some(Unverified::NoCertificate | Unverified::Certificate) => {
+                        stats.inc(cluster_ssl::FAIL_VERIFY_ERROR);
+                    }
+                }
+                Err(std::io::Error::new(error.kind(), failed))
             }
         }
     }

@@ -247,7 +247,7 @@ impl Exchange {
         }
         self.report(Outcome::Failed, &connection.worker);
         if let NoConnection::Failed(cause) = &failure {
-            self.info.upstream_failure = Some(format!("delayed connect error: {cause}").into());
+            self.info.upstream_failure = (!cause.is_empty()).then(|| cause.as_str().into());
         }
         if self.again_after_reset(Reset::ConnectFailure, &connection.worker) {
             return End::Again;
@@ -259,6 +259,9 @@ impl Exchange {
             (NoConnection::Failed(_), Some(cause)) => {
                 let cause = cause.replace(' ', "_");
                 format!("upstream_reset_before_response_started{{remote_connection_failure|{cause}}}")
+            }
+            (NoConnection::Failed(_), None) => {
+                "upstream_reset_before_response_started{remote_connection_failure}".to_owned()
             }
             _ => "upstream_reset_before_response_started{connection_timeout}".to_owned(),
         };

@@ -10,7 +10,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use postrider_tls::rustls;
+use postrider_tls::{NotValidForName, rustls};
 
 use super::Socket;
 
@@ -248,12 +248,46 @@ pub(crate) fn verify_failure(error: &io::Error) -> Option<Unverified> {
     use rustls::{CertificateError, Error};
     match error.get_ref()?.downcast_ref::<Error>()? {
         Error::NoCertificatesPresented => Some(Unverified::NoCertificate),
-        Error::InvalidCertificate(CertificateError::NotValidForName) => Some(Unverified::Name),
+        error if NotValidForName::is_why(error) => Some(Unverified::Name),
         Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => Some(Unverified::Hash),
         Error::InvalidCertificate(_) => Some(Unverified::Certificate),
         _ => None,
     }
 }
+
+/// A handshake with a server failed; what logs say of that, which may be nothing.
+#[derive(Debug)]
+pub(crate) struct HandshakeFailed {
+    pub(crate) reason: String,
+    /// What the other side sent is at fault, not its connection.
+    pub(crate) is_of_tls: bool,
+}
+
+impl HandshakeFailed {
+    /// `session` failed with `error`.
+    pub(crate) fn new(error: &io::Error, session: &rustls::Connection) -> HandshakeFailed {
+        let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let reason = match (of_tls, error.raw_os_error().and_then(|number| u32::try_from(number).ok())) {
+            (Some(error), _) => postrider_tls::handshake_failure(error, session.protocol_version().is_some()),
+            (None, Some(number)) => postrider_tls::system_failure(number, &super::words_of(error)),
+            // The other side ended its connection, which it may.
+            (None, None) if error.kind() == io::ErrorKind::UnexpectedEof => String::new(),
+            (None, None) => format!("TLS error: {error}"),
+        };
+        HandshakeFailed { reason, is_of_tls: of_tls.is_some() }
+    }
+}
+
+impl std::fmt::Display for HandshakeFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.reason.as_str() {
+            "" => f.write_str("TLS error: the connection ended"),
+            reason => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for HandshakeFailed {}
 
 /// A client that has yet to say its ClientHello.
 pub(crate) struct Arriving {
