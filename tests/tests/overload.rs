@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use postrider_tests::h2_client::H2Client;
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Origin, TempDir, wait_until};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::postrider_only;
 use postrider_tests::site::{self, Plan, Site};
 use serde_json::{Value, json};
@@ -318,4 +318,74 @@ fn a_new_connection_ends_at_its_first_word_and_an_old_one_goes_on() {
     new.send(request);
     assert!(new.closed());
     assert_eq!(site.stat("http.edge.downstream_rq_overload_close"), 1);
+}
+
+/// Only connections were accepted whatever the pressure; their requests were refused.
+#[test]
+fn a_listener_that_bypasses_the_manager_serves_under_any_pressure() {
+    let pressure = Pressure::of("1");
+    let actions = [
+        "stop_accepting_requests",
+        "disable_http_keepalive",
+        "stop_accepting_connections",
+        "reject_incoming_connections",
+    ];
+    let points = [
+        "tcp_listener_accept",
+        "hcm_ondata_creating_codec",
+        "http_connection_manager_decode_headers",
+        "http1_server_abort_dispatch",
+        "http2_server_go_away_on_dispatch",
+        "http_downstream_filter_check",
+    ];
+    let point = |name| json!({"name": format!("envoy.load_shed_points.{name}"), "triggers": from(0.5)});
+    let bound = "envoy.resource_monitors.global_downstream_max_connections";
+    let most = json!({"max_active_downstream_connections": 1});
+    let site = manager(json!({
+        "resource_monitors": [
+            injected(&pressure.path),
+            monitor(bound, "downstream_connections.v3.DownstreamConnectionsConfig", most),
+        ],
+        "actions": actions.map(|name| action(name, from(0.5))),
+        "loadshed_points": points.map(point),
+    }))
+    .listener(json!({"bypass_overload_manager": true}))
+    .start();
+    actions.iter().for_each(|name| until(&site, &format!("envoy.overload_actions.{name}.active"), 1));
+    points.iter().for_each(|name| until(&site, &format!("envoy.load_shed_points.{name}.scale_percent"), 100));
+    let mut clients = [site.proxy.client(), site.proxy.client()];
+    for client in &mut clients {
+        for _ in 0..2 {
+            let answer = client.exchange("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+            assert_eq!((answer.status, answer.header("connection")), (200, ""));
+        }
+    }
+    let mut client = H2Client::connect(site.proxy.address("http"));
+    assert_eq!([client.get("/").status, client.get("/").status], [200, 200]);
+}
+
+#[test]
+fn a_listener_may_be_left_out_of_the_bound_of_all_together() {
+    let bound = "envoy.resource_monitors.global_downstream_max_connections";
+    let most = json!({"max_active_downstream_connections": 1});
+    let monitor = monitor(bound, "downstream_connections.v3.DownstreamConnectionsConfig", most);
+    let answer = json!({"status": 200, "body": {"inline_string": "ok"}});
+    let routes = json!([{"match": {"prefix": "/"}, "direct_response": answer}]);
+    let host = json!({"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]}});
+    let config = Config::new()
+        .http_named("free", host.clone())
+        .http_named("bounded", host)
+        .overlay_listener("free", json!({"ignore_global_conn_limit": true}))
+        .overlay(json!({"overload_manager": {"resource_monitors": [monitor]}}));
+    let proxy = Proxy::start(&config);
+    let serves = |listener: &str| {
+        let mut client = RawClient::connect(proxy.address(listener));
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        client.response("GET").is_ok_and(|answer| answer.status == 200).then_some(client)
+    };
+    let free = [serves("free"), serves("free")];
+    let bounded = serves("bounded");
+    assert!(free.iter().chain([&bounded]).all(Option::is_some));
+    assert!(serves("bounded").is_none());
+    assert!(serves("free").is_some());
 }

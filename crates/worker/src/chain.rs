@@ -72,6 +72,8 @@ pub(crate) struct Http {
     pub(crate) rules: RequestRules,
     pub(crate) stats: Rc<Block>,
     pub(crate) listener_stats: Rc<Block>,
+    /// The listener takes requests under any pressure.
+    pub(crate) welcome: Cell<bool>,
     /// How routes are found, where that is measured.
     pub(crate) route_stats: Option<Rc<Block>>,
     pub(crate) logs: Logs,
@@ -313,6 +315,13 @@ impl Chain {
         self.draining.set(fails || self.dropped.get());
     }
 
+    /// Whether its listener takes requests under any pressure.
+    pub(crate) fn welcome(&self, always: bool) {
+        if let Handler::Http(http) = &self.handler {
+            http.welcome.set(always);
+        }
+    }
+
     /// Somebody watches which routes are found.
     pub(crate) fn watch_routes(&self) {
         if let Handler::Http(http) = &self.handler {
@@ -385,6 +394,7 @@ impl Http {
         Http {
             rules: rules(model),
             stats: worker.stats.block(&http::SET, &prefix),
+            welcome: Cell::new(false),
             listener_stats: worker.stats.block(&listener_http::SET, &format!("{listener}.http.{prefix}")),
             route_stats: model.measures_routes.then(|| worker.stats.block(&http_routes::SET, &prefix)),
             logs: Logs::new(&model.access_log, worker),

@@ -115,6 +115,7 @@ impl Listener {
             closed: Cell::new(false),
         });
         listener.take_logs(plan, worker);
+        listener.welcome(plan);
         listener.fail_health(worker.fails_health.get());
         for socket in sockets {
             let (listener_of_task, worker) = (listener.clone(), worker.clone());
@@ -171,6 +172,7 @@ impl Listener {
         *self.chains.borrow_mut() = chains;
         self.take_filters(plan, worker);
         self.take_logs(plan, worker);
+        self.welcome(plan);
         *self.plan.borrow_mut() = plan.clone();
         self.fail_health(worker.fails_health.get());
     }
@@ -184,6 +186,11 @@ impl Listener {
     /// Somebody watches which routes are found.
     pub(crate) fn watch_routes(&self) {
         self.chains.borrow().iter().for_each(|chain| chain.watch_routes());
+    }
+
+    /// Chains are under the pressure that `plan` has them under.
+    fn welcome(&self, plan: &ListenerPlan) {
+        self.chains.borrow().iter().for_each(|chain| chain.welcome(plan.model.bypasses_overload));
     }
 
     /// The filters of new connections are those of `plan`.

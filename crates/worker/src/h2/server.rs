@@ -311,6 +311,9 @@ impl Watch {
 #[cold]
 fn dismisses(shared: &Shared, http: &Http) -> bool {
     let worker = &shared.worker;
+    if http.welcome.get() {
+        return false;
+    }
     if worker.overload.draws_end(&worker.random) {
         http.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE);
         http.stats.inc(stat::DOWNSTREAM_CX_DRAIN_CLOSE);

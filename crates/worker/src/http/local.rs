@@ -74,6 +74,9 @@ impl Exchange {
         if connection.account.is_none() && worker.overload.strain().keeps_accounts {
             connection.account = Some(worker.overload.accounts.open(connection.deadline.caller()));
         }
+        if http.welcome.get() {
+            return false;
+        }
         // One of HTTP/2 is told on its own.
         if !matches!(connection.io, Io::Http2(_)) && worker.overload.draws_end(&worker.random) {
             http.stats.inc(stat::DOWNSTREAM_CX_OVERLOAD_DISABLE_KEEPALIVE);

@@ -195,7 +195,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, chain: Rc<Chain>, arrival: Arrival
 /// The process is short of something: whether a connection that just said its first word ends at that.
 #[cold]
 pub(crate) fn sheds_codec(worker: &Worker, http: &Http) -> bool {
-    let sheds = worker.overload.sheds(ShedKind::Codec, &worker.random, &worker.stats);
+    let sheds = !http.welcome.get() && worker.overload.sheds(ShedKind::Codec, &worker.random, &worker.stats);
     if sheds {
         http.stats.inc(stat::DOWNSTREAM_RQ_OVERLOAD_CLOSE);
     }

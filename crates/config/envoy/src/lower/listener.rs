@@ -27,6 +27,8 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
     let chain_tree = chain_tree(cx, at);
     let inspection = inspection::inspection(cx, at, filter_chains.iter().map(|chain| &chain.matches));
     let buffer_limit = buffer_limit(cx, at);
+    // A bound of the runtime is none of the overload manager's.
+    let bypasses_overload = at.bool("bypass_overload_manager");
     let name = match at.str("name") {
         "" => addresses.first().map(Address::to_string).unwrap_or_default(),
         name => name.to_owned(),
@@ -34,11 +36,12 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
     let stat_prefix = at.str("stat_prefix");
     let listener = Listener {
         connection_limit: runtime::connection_limit(cx, &name),
-        bypasses_overload: at.bool("bypass_overload_manager"),
+        bypasses_overload,
         binds: at.bool_wrapper("bind_to_port").unwrap_or(true),
         hands_over: at.bool_wrapper("use_original_dst").unwrap_or(false),
         drains_unhealthy: at.enum_name("drain_type") != "MODIFY_ONLY",
-        bypasses_bound: at.bool("ignore_global_conn_limit"),
+        bypasses_bound: at.bool("ignore_global_conn_limit")
+            || (bypasses_overload && runtime::connections(cx).is_none()),
         name,
         stat_prefix: (!stat_prefix.is_empty()).then(|| stat_prefix.to_owned()),
         filter_chains,
