@@ -1,10 +1,10 @@
 //! Requests are tried again as their route and their own fields say, and no other way.
 
-use postrider_tests::get;
 use postrider_tests::h2_origin::H2Origin;
 use postrider_tests::kit::config::{self, Config};
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Origin, Proxy, TempDir, net, wait_until};
+use postrider_tests::{envoy, get};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -187,6 +187,123 @@ fn a_body_beyond_the_limit_is_sent_once() {
     assert_eq!(origin.requests().len(), 1);
     assert_eq!(origin.requests()[0].body.len(), 5000);
     assert_eq!(stat(&proxy, "retry_or_shadow_abandoned"), 1);
+}
+
+/// What comes back for a body of 500 bytes whose first try fails, and with which count of tries.
+fn with_body(proxy: &Proxy, host: &str, path: &str) -> (u16, String) {
+    let body = "x".repeat(500);
+    let answer = proxy.exchange(format!("POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 500\r\n\r\n{body}"));
+    (answer.status, answer.header("x-envoy-attempt-count").to_owned())
+}
+
+/// The older field of a route stood before the newer one of its virtual host.
+#[test]
+fn routes_and_their_hosts_say_how_much_of_a_body_is_kept() {
+    let host = |name: &str, limit: &str, value: u64| {
+        let route = |path: &str, fields: Value| {
+            let mut route = json!({"match": {"prefix": path}, "route": {"cluster": "origin"}});
+            config::overlay(&mut route, fields);
+            route
+        };
+        json!({
+            "name": name,
+            "domains": [name],
+            "include_attempt_count_in_response": true,
+            "retry_policy": {"retry_on": "5xx", "retry_back_off": {"base_interval": "0.001s"}},
+            limit: value,
+            "routes": [
+                route("/less", json!({"request_body_buffer_limit": 499})),
+                route("/more", json!({"request_body_buffer_limit": 500})),
+                route("/older", json!({"per_request_buffer_limit_bytes": 500})),
+                route("/", json!({})),
+            ],
+        })
+    };
+    let hosts = json!([
+        host("small.test", "request_body_buffer_limit", 499),
+        host("large.test", "request_body_buffer_limit", 500),
+        host("older-small.test", "per_request_buffer_limit_bytes", 499),
+        host("older-large.test", "per_request_buffer_limit_bytes", 500),
+    ]);
+    let again = [
+        ("small.test", "/", false),
+        ("small.test", "/more", true),
+        ("small.test", "/older", false),
+        ("large.test", "/", true),
+        ("large.test", "/less", false),
+        ("older-small.test", "/", false),
+        ("older-small.test", "/more", true),
+        ("older-small.test", "/older", true),
+        ("older-large.test", "/", true),
+        ("older-large.test", "/less", false),
+    ];
+    for (host, path, is_tried_again) in again {
+        let origin = origin(&[BAD]);
+        // A limit may be more than the connection keeps.
+        let config = Config::new()
+            .http(json!({"route_config": {"name": "local_route", "virtual_hosts": hosts}}))
+            .cluster("origin", &[origin.address])
+            .overlay_listener("http", json!({"per_connection_buffer_limit_bytes": 100}));
+        let proxy = Proxy::start(&config);
+        let want = if is_tried_again { (200, "2".to_owned()) } else { (503, "1".to_owned()) };
+        assert_eq!(with_body(&proxy, host, path), want, "{host}{path}");
+        assert_eq!(stat(&proxy, "retry_or_shadow_abandoned"), u64::from(!is_tried_again), "{host}{path}");
+    }
+}
+
+/// Envoy reads on while it waits, and answers 507 when more came than it keeps.
+#[test]
+fn a_body_does_not_outgrow_its_limit_while_it_waits_for_another_try() {
+    let tries = AtomicUsize::new(0);
+    let origin = Origin::start(move |connection| {
+        if tries.fetch_add(1, Ordering::SeqCst) > 0 {
+            while connection.request().is_some() {
+                connection.write(OK.as_bytes());
+            }
+        } else if connection.request_head().is_some() {
+            connection.write(BAD.as_bytes());
+            connection.read_to_end();
+        }
+    });
+    let wait = if envoy() { "1000000s" } else { "0.001s" };
+    let policy = json!({"retry_on": "5xx", "retry_back_off": {"base_interval": wait, "max_interval": wait}});
+    let route = json!({"cluster": "origin", "retry_policy": policy});
+    let routes = json!([{"match": {"prefix": "/"}, "route": route, "request_body_buffer_limit": 10}]);
+    let proxy = Proxy::start(&Config::routes(routes).cluster("origin", &[origin.address]));
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 20\r\n\r\nfirst");
+    proxy.wait_stat("cluster.origin.retry.upstream_rq_503", 1);
+    client.send("-and-the-others");
+    let answer = client.response("POST").unwrap();
+    if envoy() {
+        assert_eq!((answer.status, answer.text()), (507, "exceeded request buffer limit while retrying upstream"));
+    } else {
+        assert_eq!((answer.status, answer.text()), (200, "ok"));
+        assert_eq!(origin.requests().last().map(|request| request.body.len()), Some(20));
+    }
+    assert_eq!(stat(&proxy, "retry_or_shadow_abandoned"), 1);
+}
+
+#[test]
+fn a_try_tells_whether_the_one_before_it_took_too_long() {
+    let back_off = json!({"base_interval": "0.001s", "max_interval": "0.002s"});
+    let policy = json!({"retry_on": "5xx", "num_retries": 2, "per_try_timeout": "0.3s", "retry_back_off": back_off});
+    for (told, want) in [(true, ["", "false", "true"]), (false, [""; 3])] {
+        let origin = origin(&[BAD, "-"]);
+        let config = Config::new()
+            .http(json!({"route_config": {"name": "local_route", "virtual_hosts": [{
+                "name": "everything",
+                "domains": ["*"],
+                "include_is_timeout_retry_header": told,
+                "retry_policy": policy,
+                "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "origin"}}],
+            }]}}))
+            .cluster("origin", &[origin.address]);
+        assert_eq!(Proxy::start(&config).get("/").status, 200);
+        let requests = origin.requests();
+        let seen: Vec<_> = requests.iter().map(|request| request.header("x-envoy-is-timeout-retry")).collect();
+        assert_eq!(seen, want);
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ const ROUTE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The only policy that there is of requests in the early data of a connection.
 const EARLY_DATA: &str = "envoy.extensions.early_data.v3.DefaultEarlyDataPolicy";
 
-/// `host` is what the virtual host says about its routes, and `body_limit` the route's own limit on kept bodies.
+/// `host` is what the virtual host says about its routes, and `own` what the route itself brings along.
 pub(super) fn forward(
     cx: &mut Lowering<'_>,
     at: &Reader<'_>,
@@ -77,10 +77,11 @@ pub(super) fn forward(
         redirects: mirrors::redirects(cx, at),
     };
     let mirrors = if forward.mirrors.is_empty() { host.mirrors.clone() } else { forward.mirrors.clone() };
+    let of_host = host.body_limit;
     let host = &host.attempts;
     let attempts = Attempts {
         retry: retry::policy(cx, at).or_else(|| host.retry.clone()),
-        body_limit: body_limit.or(host.body_limit),
+        body_limit: body_limit.below(of_host),
         ..host.clone()
     };
     let changes_cluster = attempts.retry.as_ref().is_some_and(|policy| policy.changes_cluster);
@@ -130,7 +131,7 @@ pub(super) struct Choice {
 /// What the route itself brings along.
 pub(super) struct OfRoute {
     /// The most of a body that is kept.
-    pub body_limit: Option<u64>,
+    pub body_limit: retry::BodyLimit,
     /// The template that its path matches.
     pub template: Option<PathTemplate>,
 }

@@ -35,14 +35,30 @@ pub(super) fn of_host(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Attempts {
         count_in_request: at.bool("include_request_attempt_count"),
         count_in_response: at.bool("include_attempt_count_in_response"),
         tell_timeout: at.bool("include_is_timeout_retry_header"),
-        body_limit: body_limit(at),
+        // Routes have the last word about it.
+        body_limit: None,
     }
 }
 
 /// How much of a request's body is kept, as a route or a virtual host says it.
-pub(super) fn body_limit(at: &Reader<'_>) -> Option<u64> {
-    let older = at.u32_wrapper("per_request_buffer_limit_bytes").map(u64::from);
-    at.u64_wrapper("request_body_buffer_limit").or(older)
+#[derive(Clone, Copy)]
+pub(super) struct BodyLimit {
+    newer: Option<u64>,
+    older: Option<u64>,
+}
+
+impl BodyLimit {
+    pub(super) fn read(at: &Reader<'_>) -> Self {
+        Self {
+            newer: at.u64_wrapper("request_body_buffer_limit"),
+            older: at.u32_wrapper("per_request_buffer_limit_bytes").map(u64::from),
+        }
+    }
+
+    /// A route's with that of its virtual host. The newer field of either stands before the older one of both, as in Envoy.
+    pub(super) fn below(self, host: Self) -> Option<u64> {
+        self.newer.or(host.newer).or(self.older).or(host.older)
+    }
 }
 
 /// The field `retry_policy` of `at`.

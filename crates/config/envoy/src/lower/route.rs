@@ -39,7 +39,7 @@ pub(super) fn route(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'
 }
 
 fn action(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, host: &HostRules) -> Option<Action> {
-    let body_limit = retry::body_limit(at);
+    let body_limit = retry::BodyLimit::read(at);
     match at.oneof("action") {
         Some("route") => {
             // Errors in it were reported with the match.

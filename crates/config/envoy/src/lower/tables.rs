@@ -29,6 +29,7 @@ pub(super) struct TableRules<'f> {
 /// What a virtual host says about its routes, where they do not say it themselves.
 pub(super) struct HostRules {
     pub attempts: Attempts,
+    pub body_limit: retry::BodyLimit,
     pub mirrors: Vec<Mirror>,
     /// In the older form.
     pub cors: cors::OfHost,
@@ -83,7 +84,7 @@ fn virtual_host(cx: &mut Lowering<'_>, at: &Reader<'_>, rules: &TableRules<'_>, 
     let mirrors = if own.is_empty() { of_table.mirrors.to_vec() } else { own };
     let filter_overrides = filters::overrides(cx, at, rules.filters);
     let cors = cors::of_host(cx, at, rules, [of_table.filter_overrides, &filter_overrides]);
-    let host = HostRules { attempts: retry::of_host(cx, at), mirrors, cors };
+    let host = HostRules { attempts: retry::of_host(cx, at), body_limit: retry::BodyLimit::read(at), mirrors, cors };
     let written = at.list("routes");
     let mut routes: Vec<Arc<Route>> =
         written.iter().filter_map(|each| route::route(cx, each, rules, &host)).map(Arc::new).collect();
