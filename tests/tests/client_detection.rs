@@ -1,8 +1,9 @@
 //! Where requests come from by the extensions that find it out, and what becomes of ids from outside.
 
-use postrider_tests::kit::{Config, Origin, Proxy};
+use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, wait_until};
 use postrider_tests::site::{self, Site};
 use serde_json::{Value, json};
+use std::os::unix::net::UnixStream;
 
 const CLIENT: &str = "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% %RESPONSE_CODE% %RESPONSE_CODE_DETAILS%";
 
@@ -153,4 +154,30 @@ fn a_forwarded_scheme_in_capitals_was_taken_for_http() {
         assert_eq!(site.logged(line), "http 404 NR route_not_found");
     }
     assert_eq!(site.stat("http.ingress_http.no_route"), 2);
+}
+
+#[test]
+fn who_comes_through_a_socket_of_the_system_may_be_inside() {
+    let origin = Origin::echo("a");
+    for (unix_sockets, edge) in [(true, true), (false, true), (true, false), (false, false)] {
+        let folder = TempDir::new();
+        let path = folder.path().join("socket");
+        let config = Config::proxy_to(origin.address)
+            .overlay_filter(
+                "http",
+                json!({"use_remote_address": edge, "internal_address_config": {
+                    "unix_sockets": unix_sockets, "cidr_ranges": [{"address_prefix": "10.0.0.0", "prefix_len": 8}],
+                }}),
+            )
+            .overlay_listener("http", json!({"address": {"socket_address": null, "pipe": {"path": path}}}));
+        let _proxy = Proxy::start(&config);
+        wait_until("the socket", || path.exists());
+        let mut client = RawClient::over(UnixStream::connect(&path).expect("connect"));
+        origin.forget();
+        assert_eq!(client.exchange("GET / HTTP/1.1\r\nhost: test\r\nx-envoy-max-retries: 7\r\n\r\n").status, 200);
+        let request = &origin.requests()[0];
+        // Inside, it is the field that says where a client is, and there is none.
+        let told = if unix_sockets && edge { "true" } else { "" };
+        assert_eq!(request.header("x-envoy-internal"), told, "{unix_sockets} {edge}");
+    }
 }

@@ -348,3 +348,85 @@ fn the_systems_function_reads_the_file_of_hosts() {
     let proxy = Proxy::start(&of_name("localhost", origin.address, fields));
     wait_until("an answer", || proxy.get("/").status == 200);
 }
+
+/// What is asked of `origin`, at another address.
+fn beside(origin: &Origin, name: &'static str) -> Origin {
+    let address = SocketAddr::from(([127, 0, 0, 2], origin.address.port()));
+    Origin::start_at(address, move |connection| {
+        while let Some(request) = connection.request() {
+            connection.write(&postrider_tests::kit::origin::echo_answer(name, &request));
+        }
+    })
+}
+
+/// Addresses of all hosts, however they are.
+fn all_hosts(proxy: &Proxy) -> Vec<String> {
+    let text = proxy.admin_get("/clusters").text().to_owned();
+    let found = text.lines().filter_map(|line| line.strip_prefix("origin::")?.split_once("::cx_active::"));
+    let mut hosts: Vec<String> = found.map(|(host, _)| host.rsplit_once(':').unwrap().0.to_owned()).collect();
+    hosts.sort();
+    hosts
+}
+
+#[test]
+fn a_host_that_is_named_no_more_stays_while_it_is_healthy_unless_that_is_ignored() {
+    let a = Origin::echo("a");
+    let b = beside(&a, "b");
+    let checks = json!([{"timeout": "1s", "interval": "0.05s", "no_traffic_interval": "0.05s", "unhealthy_threshold": 1,
+        "healthy_threshold": 1, "tcp_health_check": {}}]);
+    for ignores in [true, false] {
+        let server = DnsServer::start();
+        server.set("site.test", &["127.0.0.1"]);
+        let fields = json!({
+            "typed_dns_resolver_config": cares(&[&server], json!({})),
+            "ignore_health_on_host_removal": ignores, "health_checks": checks,
+        });
+        let proxy = Proxy::start(&of_name("site.test", a.address, fields));
+        wait_until("the first host", || hosts(&proxy) == ["127.0.0.1"]);
+        server.set("site.test", &["127.0.0.2"]);
+        if ignores {
+            wait_until("the second host alone", || hosts(&proxy) == ["127.0.0.2"] && all_hosts(&proxy).len() == 1);
+            continue;
+        }
+        wait_until("both hosts", || all_hosts(&proxy) == ["127.0.0.1", "127.0.0.2"]);
+        let asked = server.queries().len();
+        wait_until("more answers", || server.queries().len() >= asked + 3);
+        wait_until("both serve", || {
+            let mut names: Vec<_> = (0..8).map(|_| proxy.get("/").header("x-origin").to_owned()).collect();
+            names.sort();
+            names.dedup();
+            names == ["a", "b"]
+        });
+        a.kill();
+        wait_until("the second host alone", || all_hosts(&proxy) == ["127.0.0.2"]);
+    }
+    assert_eq!(b.malformed(), Vec::<String>::new());
+}
+
+#[test]
+fn connections_end_with_a_change_of_the_hosts_where_that_is_wanted() {
+    for ends in [true, false] {
+        let origin = Origin::echo("a");
+        let server = DnsServer::start();
+        server.set("site.test", &["127.0.0.1"]);
+        let fields = json!({
+            "typed_dns_resolver_config": cares(&[&server], json!({})),
+            "common_lb_config": {"close_connections_on_host_set_change": ends},
+        });
+        let proxy = Proxy::start(&of_name("site.test", origin.address, fields));
+        wait_until("the first host", || hosts(&proxy) == ["127.0.0.1"]);
+        assert_eq!(proxy.get("/").status, 200);
+        let asked = server.queries().len();
+        wait_until("more answers", || server.queries().len() >= asked + 3);
+        assert_eq!(origin.open_connections(), 1, "nothing changed");
+        server.set("site.test", &["127.0.0.1", "127.0.0.2"]);
+        wait_until("another host", || hosts(&proxy).len() == 2);
+        if ends {
+            origin.wait_open_at_most(0);
+        } else {
+            let asked = server.queries().len();
+            wait_until("more answers", || server.queries().len() >= asked + 3);
+            assert_eq!(origin.open_connections(), 1);
+        }
+    }
+}

@@ -263,3 +263,37 @@ fn trailers_of_a_slow_answer_come_last() {
     assert_eq!(answer.trailers.value("grpc-status"), Some("0"));
     assert!(began.elapsed() >= Duration::from_millis(500));
 }
+
+#[test]
+fn the_runtime_says_what_a_fault_is_under_keys_of_its_own() {
+    let keys = json!({"mine": {"all": 100, "status": 418, "grpc": 7, "millis": 1, "none": 0}});
+    let whole = json!({"layered_runtime": {"layers": [{"name": "static", "static_layer": keys}]}});
+    let cases = json!({
+        "/abort": {
+            "abort": {"http_status": 503},
+            "abort_percent_runtime": "mine.all", "abort_http_status_runtime": "mine.status",
+        },
+        "/grpc": {
+            "abort": {"grpc_status": 5},
+            "abort_percent_runtime": "mine.all", "abort_grpc_status_runtime": "mine.grpc",
+        },
+        "/delay": {
+            "delay": {"fixed_delay": "3600s"},
+            "delay_percent_runtime": "mine.all", "delay_duration_runtime": "mine.millis",
+        },
+        "/slow": {
+            "response_rate_limit": {"fixed_limit": {"limit_kbps": 1000}},
+            "response_rate_limit_percent_runtime": "mine.all",
+        },
+        "/most": {"abort": always(json!({"http_status": 503})), "max_active_faults_runtime": "mine.none"},
+    });
+    let routes = cases.as_object().unwrap().iter();
+    let routes: Value = routes.map(|(path, fields)| site::route(path, NAME, of_route(fields.clone()))).collect();
+    let site = fault(json!({})).routes(routes).whole(whole).start();
+    assert_eq!(site.get("/abort", "").status, 418);
+    let call = site.ask("POST", "/grpc", "content-type: application/grpc\r\ncontent-length: 0\r\n");
+    assert_eq!((call.status, call.header("grpc-status")), (200, "7"));
+    assert_eq!(["/delay", "/slow", "/most"].map(|path| site.get(path, "").status), [200; 3]);
+    let counted = ["aborts_injected", "delays_injected", "response_rl_injected", "faults_overflow"];
+    assert_eq!(counted.map(|name| stat(&site, name)), [2, 1, 1, 1]);
+}

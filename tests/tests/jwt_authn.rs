@@ -433,3 +433,20 @@ fn what_istio_generates_loads_and_decides() {
     assert_eq!(site.status("/", &bearer(ELSEWHERE)), 403);
     assert_eq!(site.answer("/", &bearer(EXPIRED)), (401, "Jwt is expired".to_owned()));
 }
+
+#[test]
+fn good_tokens_are_remembered_as_many_and_as_large_as_configured() {
+    let (large, small) = if ANN.len() > ELSEWHERE.len() { (ANN, ELSEWHERE) } else { (ELSEWHERE, ANN) };
+    for (cache, expected) in [
+        (json!({}), [3, 2]),
+        (json!({"jwt_cache_size": 1}), [1, 4]),
+        (json!({"jwt_max_token_size": large.len()}), [3, 2]),
+        (json!({"jwt_max_token_size": large.len() - 1}), [1, 4]),
+    ] {
+        let site = site(required(provider(json!({"audiences": [], "jwt_cache_config": cache}))));
+        for token in [large, large, small, large, small] {
+            assert_eq!(site.status("/", &bearer(token)), 200);
+        }
+        assert_eq!(["jwt_cache_hit", "jwt_cache_miss"].map(|name| site.stat(name)), expected, "{cache}");
+    }
+}

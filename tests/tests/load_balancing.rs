@@ -156,6 +156,26 @@ fn the_overprovisioning_factor_decides_when_the_next_priority_helps() {
 }
 
 #[test]
+fn weights_may_say_how_much_a_priority_can_take() {
+    let origins = origins(3);
+    let ill = json!({"health_status": "UNHEALTHY"});
+    // Three quarters of the weight are well: with the factor of 1.4 that is enough. Of the hosts, it is one of two.
+    let first = endpoints(&origins[..2], |index| match index {
+        0 => json!({"load_balancing_weight": 3}),
+        _ => ill.clone(),
+    });
+    let localities = json!([
+        {"lb_endpoints": first},
+        {"priority": 1, "lb_endpoints": endpoints(&origins[2..], |_| json!({}))},
+    ]);
+    for (by_weight, helps) in [(true, false), (false, true)] {
+        let assignment = json!({"load_assignment": {"policy": {"weighted_priority_health": by_weight}}});
+        let counts = counts(&Proxy::start(&config(json!({}), localities.clone(), assignment)), 200);
+        assert!(!counts.contains_key("b") && counts.contains_key("c") == helps, "{counts:?}");
+    }
+}
+
+#[test]
 fn hosts_that_drain_let_the_others_panic_and_the_next_priority_help() {
     let origins = origins(4);
     let drains = |indexes: &'static [usize]| {

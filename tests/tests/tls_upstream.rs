@@ -4,7 +4,7 @@
 use postrider_tests::kit::config::{self, file_access_log, overlay, upstream_http_options};
 use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Config, Origin, Proxy, RawClient, TempDir, WireError, net, wait_until};
-use postrider_tests::tls::{Authority, secured, upstream};
+use postrider_tests::tls::{Authority, Identity, secured, upstream};
 use postrider_tests::tls_origin::{Serving, TlsOrigin};
 use postrider_tests::{ask, envoy, get, postrider_only};
 use rustls::version::TLS12;
@@ -268,6 +268,48 @@ fn alpn_offers_what_the_file_says() {
     let site = Site::start(origin.address, trusting_and(&authority, alpn));
     assert_eq!(site.visit("test"), 200);
     assert_eq!(origin.hellos()[0].protocol, "http/1.1");
+}
+
+/// An upstream that agrees on one of `protocols` and tells what it was spoken to.
+fn telling(identity: &Identity, protocols: &[&str]) -> Proxy {
+    let told = json!({"header": {"key": "x-spoken", "value": "%PROTOCOL% %DOWNSTREAM_TLS_VERSION%"}});
+    let answer = json!({"status": 200, "body": {"inline_string": "ok"}});
+    let routes = json!([{"match": {"prefix": "/"}, "direct_response": answer, "response_headers_to_add": [told]}]);
+    let offered = json!({"common_tls_context": {"alpn_protocols": protocols}});
+    Proxy::start(&secured(Config::routes(routes), identity, offered))
+}
+
+#[test]
+fn with_auto_config_an_upstream_is_spoken_to_as_alpn_agrees() {
+    let authority = Authority::new("authority");
+    let identity = authority.issue(&["origin.test"]);
+    let auto = json!({"explicit_http_config": null, "auto_config": {
+        "http_protocol_options": {}, "http2_protocol_options": {"max_concurrent_streams": 100},
+    }});
+    for (protocols, spoken, connections) in [
+        (&["h2", "http/1.1"][..], "HTTP/2 TLSv1.3", [0, 1]),
+        (&["http/1.1", "h2"], "HTTP/1.1 TLSv1.3", [1, 0]),
+        (&["http/1.1"], "HTTP/1.1 TLSv1.3", [1, 0]),
+        (&[], "HTTP/1.1 TLSv1.3", [1, 0]),
+    ] {
+        let origin = telling(&identity, protocols);
+        let context = json!({"sni": "origin.test", "common_tls_context": {"tls_params": {
+            "tls_maximum_protocol_version": "TLSv1_3",
+        }}});
+        let site = Site::start_with(
+            origin.address("http"),
+            trusting_and(&authority, context),
+            upstream_http_options(auto.clone()),
+        );
+        for _ in 0..3 {
+            let answer = ask(&site.proxy, "GET", "test", "/", "");
+            assert_eq!((answer.status, answer.header("x-spoken")), (200, spoken), "{protocols:?}");
+        }
+        let stats = site.proxy.stats();
+        let opened =
+            ["http1", "http2"].map(|version| stats.value(&format!("cluster.origin.upstream_cx_{version}_total")));
+        assert_eq!(opened, connections, "{protocols:?}");
+    }
 }
 
 #[test]

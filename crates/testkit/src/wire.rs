@@ -5,6 +5,7 @@
 use crate::message::{self, Framing, Headers, Malformed};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,12 @@ pub trait Transport: Read + Write {
 }
 
 impl Transport for TcpStream {
+    fn limit_reads(&mut self, limit: Duration) -> std::io::Result<()> {
+        self.set_read_timeout(Some(limit))
+    }
+}
+
+impl Transport for UnixStream {
     fn limit_reads(&mut self, limit: Duration) -> std::io::Result<()> {
         self.set_read_timeout(Some(limit))
     }
