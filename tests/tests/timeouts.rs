@@ -1,6 +1,7 @@
 //! Every wait has an end, and each end has its own answer.
 
 use postrider_tests::get;
+use postrider_tests::h2_frames::{self as frames, Frames, Next, RST_STREAM};
 use postrider_tests::kit::{Config, Gate, Origin, Proxy, RawClient, WireError, config, net};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -153,6 +154,99 @@ fn an_answer_that_its_client_takes_slowly_was_cut_at_the_routes_timeout() {
     // A later request was too late, so the first one's time is over, too.
     assert_eq!(proxy.get("/never").status, 504);
     assert_eq!(slow.response("GET").unwrap().body.len(), LENGTH);
+}
+
+/// A client whose windows stay closed, which asks for these paths one after the other on streams 1, 3, 5 and so on.
+fn unread(proxy: &Proxy, paths: &[&str]) -> Frames {
+    // SETTINGS_INITIAL_WINDOW_SIZE.
+    let mut client = Frames::connect(proxy.address("http"), &[(4, 0)]);
+    for (id, path) in (1..).step_by(2).zip(paths) {
+        client.send(frames::get(id, path));
+    }
+    client
+}
+
+/// The streams that are given up, in order.
+fn given_up(client: &mut Frames, count: usize) -> Vec<u32> {
+    (0..count).map(|_| client.await_frame("a reset", |frame| frame.kind == RST_STREAM).stream).collect()
+}
+
+fn flushing(origin: &Origin, hcm: serde_json::Value) -> Proxy {
+    let route = |path: &str, mut fields: serde_json::Value| {
+        config::overlay(&mut fields, json!({"cluster": "origin", "timeout": "0s"}));
+        json!({"match": {"prefix": path}, "route": fields})
+    };
+    let routes = json!([
+        route("/own", json!({"flush_timeout": "0.5s"})),
+        route("/never", json!({"flush_timeout": "0s", "idle_timeout": "0.2s"})),
+        route("/idle", json!({"idle_timeout": "0.2s"})),
+        {"match": {"prefix": "/direct"}, "direct_response": {"status": 200, "body": {"inline_string": "direct"}}},
+        route("/", json!({})),
+    ]);
+    Proxy::start(&Config::routes(routes).cluster("origin", &[origin.address]).overlay_filter("http", hcm))
+}
+
+#[test]
+fn an_answer_that_its_client_leaves_lying_ends_by_the_flush_timeout() {
+    let origin = Origin::echo("a");
+    let proxy = flushing(&origin, json!({"stream_flush_timeout": "1s", "stream_idle_timeout": "0s"}));
+    let mut client = unread(&proxy, &["/never", "/idle", "/", "/own"]);
+    // The time of a route counts, and none is without end. The time in which something must move is another.
+    let mut order = given_up(&mut client, 3);
+    order[1..].sort_unstable();
+    assert_eq!(order, [7, 3, 5]);
+    client.send(frames::window_update(1, 1 << 16));
+    let end = client.await_frame("the end", |frame| frame.ends_stream());
+    assert_eq!(end.stream, 1);
+}
+
+#[test]
+fn a_flush_timeout_counts_from_the_end_of_an_answer_that_came_late() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let origin = Origin::start(move |connection| {
+        while connection.request().is_some() {
+            opened.wait();
+            connection.write(OK);
+        }
+    });
+    let proxy = flushing(&origin, json!({"stream_idle_timeout": "300s"}));
+    let mut client = unread(&proxy, &["/own"]);
+    origin.wait_requests(1);
+    // Longer than the time: until here it is the origin that is waited for.
+    let waited = Instant::now() + Duration::from_millis(700);
+    while let Next::Frame(frame) = client.next_within(waited.saturating_duration_since(Instant::now())) {
+        assert_ne!(frame.kind, RST_STREAM, "{frame:?}");
+    }
+    gate.open();
+    assert_eq!(given_up(&mut client, 1), [1]);
+}
+
+#[test]
+fn an_answer_of_the_proxys_own_has_the_same_time() {
+    let origin = Origin::echo("a");
+    let proxy = flushing(&origin, json!({"stream_flush_timeout": "2.5s"}));
+    let mut client = unread(&proxy, &["/direct", "/direct"]);
+    // Longer than the time in which a connection that is to close must take what was said.
+    let waited = Instant::now() + Duration::from_millis(1500);
+    while let Next::Frame(frame) = client.next_within(waited.saturating_duration_since(Instant::now())) {
+        assert_ne!(frame.kind, RST_STREAM, "{frame:?}");
+    }
+    client.send(frames::window_update(1, 1 << 16));
+    assert_eq!(client.await_frame("the end", |frame| frame.ends_stream()).stream, 1);
+    assert_eq!(given_up(&mut client, 1), [3]);
+}
+
+#[test]
+fn without_a_flush_timeout_an_answer_has_the_idle_timeout_of_all_routes() {
+    let origin = Origin::echo("a");
+    let proxy = flushing(&origin, json!({"stream_idle_timeout": "1s"}));
+    let mut client = unread(&proxy, &["/", "/own", "/idle"]);
+    let mut order = given_up(&mut client, 3);
+    order[1..].sort_unstable();
+    assert_eq!(order, [3, 1, 5]);
+    proxy.wait_stat("http2.tx_flush_timeout", 3);
+    assert_eq!(proxy.stats().value("http.ingress_http.downstream_rq_idle_timeout"), 0);
 }
 
 #[test]

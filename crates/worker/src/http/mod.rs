@@ -539,25 +539,49 @@ impl Connection {
         .await;
     }
 
-    /// Sends gathered answers; a client that does not take them within the delayed-close time has gone.
+    /// Sends gathered answers; a client that takes nothing of them for too long has gone.
     async fn flush(&mut self) {
         if self.out.is_empty() {
             return;
         }
         let Handler::Http(http) = &self.chain.clone().handler else { return };
-        let limit = http.model.timeouts.delayed_close.max(Duration::from_secs(1));
-        self.deadline.set(Some(self.worker.clock.now() + limit));
+        let limit = self.flush_limit(http);
+        let due = |worker: &Worker| limit.map(|limit| worker.clock.now() + limit);
+        self.deadline.set(due(&self.worker));
+        let mut moved = false;
         std::future::poll_fn(|cx| {
-            self.deadline.watch(cx.waker());
             while !self.out.is_empty() && !self.deadline.is_past() {
-                match ready!(self.out.poll_flush(cx, &mut self.io, &mut self.input, &self.worker.buffers)) {
-                    Ok(count) => http.stats.add(stat::DOWNSTREAM_CX_TX_BYTES_TOTAL, count as u64),
-                    Err(_) => break,
+                match self.out.poll_flush(cx, &mut self.io, &mut self.input, &self.worker.buffers) {
+                    Poll::Ready(Ok(count)) => {
+                        http.stats.add(stat::DOWNSTREAM_CX_TX_BYTES_TOTAL, count as u64);
+                        moved = true;
+                    }
+                    Poll::Ready(Err(_)) => break,
+                    Poll::Pending => {
+                        if std::mem::take(&mut moved) {
+                            self.deadline.set(due(&self.worker));
+                        }
+                        self.deadline.watch(cx.waker());
+                        return Poll::Pending;
+                    }
                 }
             }
             Poll::Ready(())
         })
         .await;
+        if self.is_stream() && self.deadline.is_past() {
+            self.worker.stats.block(&http2::SET, "").inc(http2::TX_FLUSH_TIMEOUT);
+        }
+    }
+
+    /// How long a client may take nothing of what was said: on a connection that is to close, and of a stream, whose connection
+    /// goes on.
+    fn flush_limit(&self, http: &Http) -> Option<Duration> {
+        let timeouts = &http.model.timeouts;
+        match self.is_stream() {
+            true => self.worker.overload.hurried(ScaledTimer::StreamFlush, timeouts.stream_flush),
+            false => Some(timeouts.delayed_close.max(Duration::from_secs(1))),
+        }
     }
 
     /// Closes our side and reads on until the client closed too, so that a reset cannot overtake the answer

@@ -11,7 +11,7 @@ use postrider_http::{
 };
 use postrider_model::{Action, Format, Forward, HostRewrite, NameForm, PathRewrite, ScaledTimer, SchemeRule, Tlv};
 use postrider_router::{replace_path, rewrite_host, rewrite_path};
-use postrider_telemetry::stats::sets::{cluster as stat, group, http as http_stat};
+use postrider_telemetry::stats::sets::{cluster as stat, group, http as http_stat, http2};
 use postrider_upstream::outlier::Outcome;
 
 use super::ending::End;
@@ -498,7 +498,18 @@ impl Exchange {
 
     /// How long nothing may move: another limit holds when only the client keeps the stream open.
     fn patience(&self, connection: &Connection, http: &Http) -> Option<Duration> {
-        if self.response_done { self.flush_patience(connection, http) } else { self.stream_idle }
+        if self.waits_for_client() { self.flush_patience(connection, http) } else { self.stream_idle }
+    }
+
+    /// All that is left of an answer is the client's to take.
+    #[inline(always)]
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.answered && (self.response_done || self.is_all_here())
+    }
+
+    #[cold]
+    fn is_all_here(&self) -> bool {
+        self.download.is_done() && !self.response_pass.open && !self.tunnel && self.streaming.is_none()
     }
 
     /// How long the client may leave its answer lying.
@@ -570,7 +581,12 @@ impl Exchange {
             http.stats.inc(http_stat::DOWNSTREAM_RQ_MAX_DURATION_REACHED);
             (late, "downstream duration timeout", "max_duration_timeout", Flags::DURATION_TIMEOUT)
         } else if passed(Some(self.last_activity), self.patience(connection, http)) {
-            http.stats.inc(http_stat::DOWNSTREAM_RQ_IDLE_TIMEOUT);
+            match &connection.io {
+                Io::Http2(_) if self.waits_for_client() => {
+                    connection.worker.stats.block(&http2::SET, "").inc(http2::TX_FLUSH_TIMEOUT);
+                }
+                _ => http.stats.inc(http_stat::DOWNSTREAM_RQ_IDLE_TIMEOUT),
+            }
             (late, "stream timeout", "stream_idle_timeout", Flags::STREAM_IDLE_TIMEOUT)
         } else {
             self.rearm(connection, http);

@@ -281,6 +281,10 @@ impl Exchange {
         let stands = !self.up.is_empty() || !self.down.is_empty() || !connection.input.is_empty();
         if stands || self.backlog.is_told() || connection.waiting.is_told() {
             self.tell_backlog(connection, http);
+            if self.waits_for_client() {
+                // There is another limit for that.
+                self.rearm(connection, http);
+            }
         }
         let waits = self.watches_client && !self.tunnel && (self.upload.is_done() || self.request_pass.is_waiting());
         match waits && self.poll_client_gone(connection, http, cx) {

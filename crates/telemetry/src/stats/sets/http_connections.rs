@@ -124,6 +124,7 @@ crate::stat_set! {
         DROPPED_HEADERS_WITH_UNDERSCORES = "dropped_headers_with_underscores",
         KEEPALIVE_TIMEOUT = "keepalive_timeout",
         REQUESTS_REJECTED_WITH_UNDERSCORES_IN_HEADERS = "requests_rejected_with_underscores_in_headers",
+        TX_FLUSH_TIMEOUT = "tx_flush_timeout",
     }
 }
 
