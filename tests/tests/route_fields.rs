@@ -1,6 +1,6 @@
 //! Clusters that a route's own tree of conditions or a hash chooses, and what the router holds requests to.
 
-use postrider_tests::kit::{Config, Origin, Proxy};
+use postrider_tests::kit::{Config, Origin, Proxy, config};
 use postrider_tests::site;
 use postrider_tests::{ask, get};
 use serde_json::{Value, json};
@@ -172,4 +172,39 @@ fn values_in_bytes_are_not_sent() {
     let heard = &origin.requests()[0];
     assert_eq!(heard.headers.value("x-bytes"), None);
     assert_eq!((heard.header("x-both"), heard.header("x-kept")), (text, ""));
+}
+
+/// It counted for bodies that are kept for another try, and filters held as much as the connection keeps.
+#[test]
+fn a_route_lets_filters_hold_more_of_a_request_than_its_connection_does() {
+    let origin = Origin::echo("a");
+    let script = "function envoy_on_request(handle)
+        local length = handle:body():length()
+        handle:headers():add('x-length', length)
+    end";
+    let lua = json!({"default_source_code": {"inline_string": script}});
+    let lua = config::extension("envoy.filters.http.lua", "filters.http.lua.v3.Lua", lua);
+    let routes = json!([
+        {"match": {"prefix": "/more"}, "route": {"cluster": "origin"}, "request_body_buffer_limit": 50_000},
+        {"match": {"prefix": "/older"}, "route": {"cluster": "origin"}, "per_request_buffer_limit_bytes": 50_000},
+        {"match": {"prefix": "/less"}, "route": {"cluster": "origin"}, "request_body_buffer_limit": 10},
+        {"match": {"prefix": "/"}, "route": {"cluster": "origin"}},
+    ]);
+    let config = Config::routes(routes)
+        .cluster("origin", &[origin.address])
+        .overlay_filter("http", json!({"http_filters": [lua, config::router()]}))
+        .overlay_listener("http", json!({"per_connection_buffer_limit_bytes": 2000}));
+    let proxy = Proxy::start(&config);
+    let post = |path: &str, length: usize| {
+        let body = "x".repeat(length);
+        ask(&proxy, "POST", "test", path, &format!("content-length: {length}\r\n\r\n{body}")).status
+    };
+    assert_eq!(
+        [post("/more", 30_000), post("/older", 30_000), post("/", 30_000), post("/more", 300_000)],
+        [200, 200, 413, 413]
+    );
+    // Less is no limit for filters.
+    assert_eq!(post("/less", 1000), 200);
+    let lengths: Vec<_> = origin.requests().iter().map(|request| request.header("x-length").to_owned()).collect();
+    assert_eq!(lengths, ["30000", "30000", "1000"]);
 }

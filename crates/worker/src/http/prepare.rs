@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use postrider_filter_api::{ClusterLoad, Clusters, Flags, LocalReply, Place, StreamInfo};
+use postrider_filter_api::{BufferLimit, ClusterLoad, Clusters, Flags, LocalReply, Place, StreamInfo};
 use postrider_http::{Aside, HeaderId, Method, Reject, RequestHead, Scheme};
 use postrider_model::{
     Action, DirectResponse, EarlyEdits, Forward, HeaderMutation, Lot, Metadata, Redirect, RedirectPath, RequireTls,
@@ -130,10 +130,21 @@ impl Exchange {
         }
         let place = place(connection, http);
         self.filters = routes.filters(chain, &place).filter(|filters| !filters.all.is_empty()).cloned();
+        self.routes = Some(routes);
         if self.filters.is_some() {
             self.prepare_states();
+            self.raise_request_limit(connection);
         }
-        self.routes = Some(routes);
+    }
+
+    /// A route may let filters hold more of a request than its connection does.
+    #[inline]
+    fn raise_request_limit(&mut self, connection: &Connection) {
+        let attempts = self.route_plan().and_then(|plan| plan.attempts.as_ref());
+        let Some(limit) = attempts.and_then(|attempts| attempts.model.body_limit) else { return };
+        if limit > self.info.buffer_limit.bytes(true, connection.chain.buffer_limit) as u64 {
+            self.info.buffer_limit = BufferLimit::Request(u32::try_from(limit).unwrap_or(u32::MAX));
+        }
     }
 
     /// A request that the codec refused has no route, and no filter sees it. Its answer they do.
@@ -165,6 +176,7 @@ impl Exchange {
         if let (Some(filters), Some(there)) = (&self.filters, routes.filters(chain, &place)) {
             self.filters = Some(Rc::new(filters.on_route(there)));
         }
+        self.raise_request_limit(connection);
         if self.trace.is_some() {
             self.trace_again(connection, http);
         }

@@ -202,7 +202,12 @@ impl Filter for Authorizer {
         if self.body.is_some() && !end && !tunnel {
             *state = State::Any(Box::new(Progress::Holding));
             if let Some(limit) = self.raised_limit {
-                stream.info.buffer_limit = BufferLimit::Request(limit);
+                // A route may have raised it further.
+                let raised = match stream.info.buffer_limit {
+                    BufferLimit::Request(own) => own.max(limit),
+                    BufferLimit::OfConnection | BufferLimit::Both(_) => limit,
+                };
+                stream.info.buffer_limit = BufferLimit::Request(raised);
             }
             return Action::Buffer;
         }
