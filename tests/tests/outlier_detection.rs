@@ -148,6 +148,52 @@ fn a_host_that_cannot_be_reached_is_an_outlier() {
 }
 
 #[test]
+fn hosts_that_cannot_be_reached_are_left_out_only_where_that_is_enforced() {
+    let b = Service::start("b", 200);
+    let consecutive = json!({"consecutive_local_origin_failure": 3});
+    let percentage = json!({"interval": "1s", "consecutive_local_origin_failure": 0, "failure_percentage_minimum_hosts": 2,
+        "failure_percentage_request_volume": 5, "failure_percentage_threshold": 90});
+    for (rules, stat_name, enforcing) in [
+        (&consecutive, "consecutive_local_origin_failure", "enforcing_consecutive_local_origin_failure"),
+        (&percentage, "local_origin_failure_percentage", "enforcing_failure_percentage_local_origin"),
+    ] {
+        for share in [100, 0] {
+            let mut rules = rules.clone();
+            config::overlay(&mut rules, json!({"split_external_local_origin_errors": true, enforcing: share}));
+            let dead = net::refusing_address();
+            let proxy = Proxy::start(&config(&[dead, b.address()], detection(rules)));
+            let mut client = proxy.client();
+            let enforced = u64::from(share == 100);
+            let detected = format!("ejections_detected_{stat_name}");
+            wait_until(&detected, || {
+                client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+                stat(&proxy, &detected) >= 1
+            });
+            wait_until("what is enforced", || is_out(&proxy, dead) == (share == 100));
+            assert_eq!(stat(&proxy, &format!("ejections_enforced_{stat_name}")), enforced, "{enforcing}");
+            assert_eq!(stat(&proxy, "ejections_enforced_total"), enforced, "{enforcing}");
+        }
+    }
+}
+
+#[test]
+fn one_host_may_be_left_out_whatever_their_share() {
+    for (always, ejections) in [(true, 1), (false, 0)] {
+        let services = ["a", "b", "c"].map(|name| Service::start(name, 500));
+        let addresses: Vec<SocketAddr> = services.iter().map(Service::address).collect();
+        let rules = json!({"consecutive_5xx": 2, "max_ejection_percent": 0, "always_eject_one_host": always});
+        let proxy = Proxy::start(&config(&addresses, detection(rules)));
+        let mut client = proxy.client();
+        wait_until("more than may be left out", || {
+            client.exchange("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+            stat(&proxy, "ejections_overflow") >= 2
+        });
+        assert_eq!(stat(&proxy, "ejections_enforced_total"), ejections);
+        assert_eq!(addresses.iter().filter(|address| is_out(&proxy, **address)).count() as u64, ejections);
+    }
+}
+
+#[test]
 fn too_slow_an_answer_is_a_bad_one() {
     let (slow, b) = (Origin::silent(), Service::start("b", 200));
     let route = json!([{"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0.3s"}}]);

@@ -359,3 +359,38 @@ fn a_grpc_call_too_many_is_told_that_something_is_exhausted_where_the_filter_say
     assert_eq!((refused.status, refused.headers.value("grpc-status")), (200, Some("8")));
     assert_eq!(exhausted.get("/p", "").status, 429);
 }
+
+#[test]
+fn a_rule_says_how_much_a_request_counts_and_whether_it_gives_back() {
+    let service = always(answer(Code::Ok));
+    let rule = |hits: Value| json!({"actions": [generic("a")], "hits_addend": hits});
+    let rules = [
+        rule(json!({"number": 3})),
+        rule(json!({"number": 4, "is_negative_hits": true})),
+        rule(json!({"format": "%REQ(x-hits)%", "is_negative_hits": true})),
+    ];
+    let own = json!({"envoy.filters.http.ratelimit": {"@type": PER_ROUTE, "rate_limits": rules}});
+    let site = site(service.address, json!({}), json!({"typed_per_filter_config": own}), json!({}));
+    assert_eq!(site.get("/", "x-hits: 5\r\n").status, 200);
+    let request = asked(&service, 0);
+    let hits: Vec<_> = request.descriptors.iter().map(|each| (each.hits_addend, each.is_negative_hits)).collect();
+    assert_eq!(hits, [(Some(3), false), (Some(4), true), (Some(5), true)]);
+}
+
+#[test]
+fn a_client_may_count_with_its_network() {
+    let service = always(answer(Code::Ok));
+    let masked = |fields: Value| json!([{"masked_remote_address": fields}]);
+    let route = rules(&[
+        masked(json!({"v4_prefix_mask_len": 20, "v6_prefix_mask_len": 44})),
+        masked(json!({"v6_prefix_mask_len": 0})),
+        masked(json!({})),
+    ]);
+    let site = site(service.address, json!({}), route, json!({}));
+    assert_eq!(site.get("/", "x-forwarded-for: 2001:db8:1:2:3::4\r\n").status, 200);
+    assert_eq!(site.get("/", "x-forwarded-for: 192.0.2.77\r\n").status, 200);
+    let key = |value: &str| format!("masked_remote_address={value}");
+    let expected = ["2001:db8::/44", "::/0", "2001:db8:1:2:3::4/128"].map(key);
+    assert_eq!(descriptors(&asked(&service, 0)), expected);
+    assert_eq!(descriptors(&asked(&service, 1)), ["192.0.0.0/20", "192.0.2.77/32", "192.0.2.77/32"].map(key));
+}

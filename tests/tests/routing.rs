@@ -1,6 +1,6 @@
 //! Which route a request takes.
 
-use postrider_tests::kit::{Config, Proxy};
+use postrider_tests::kit::{Config, Origin, Proxy};
 use postrider_tests::{ask, envoy, get, named_route as named};
 use serde_json::{Value, json};
 
@@ -80,6 +80,26 @@ fn ports_can_be_ignored_or_stripped_for_matching() {
         let proxy = Proxy::start(&config);
         assert_eq!(ask(&proxy, "GET", "one.test:81", "/", "").status, with_port, "{overlay}");
         assert_eq!(ask(&proxy, "GET", "one.test", "/", "").status, 200);
+    }
+}
+
+#[test]
+fn a_port_may_be_stripped_where_it_is_that_of_the_listener() {
+    let origin = Origin::echo("a");
+    let proxy = Proxy::start(
+        &Config::proxy_to(origin.address).overlay_filter("http", json!({"strip_matching_host_port": true})),
+    );
+    let port = proxy.address("http").port();
+    for (asked, told) in [
+        (format!("one.test:{port}"), "one.test".to_owned()),
+        (format!("one.test:{}", port - 1), format!("one.test:{}", port - 1)),
+        ("one.test".to_owned(), "one.test".to_owned()),
+        (format!("[::1]:{port}"), "[::1]".to_owned()),
+        ("[::1]".to_owned(), "[::1]".to_owned()),
+    ] {
+        origin.forget();
+        assert_eq!(ask(&proxy, "GET", &asked, "/", "").status, 200);
+        assert_eq!(origin.requests()[0].header("host"), told, "{asked}");
     }
 }
 
