@@ -157,8 +157,8 @@ pub fn interval(
         (true, false) if pending => intervals.unhealthy_edge,
         (true, false) => intervals.unhealthy,
     };
-    let percent = random.below(intervals.jitter_percent as usize) as u32;
-    base + base.saturating_mul(percent) / 100 + draw(intervals.jitter, random)
+    let share = base.saturating_mul(intervals.jitter_percent) / 100;
+    base + draw(share, random) + draw(intervals.jitter, random)
 }
 
 /// Evenly drawn between nothing and `most`.
@@ -262,5 +262,38 @@ mod tests {
         assert_eq!(each(Outcome::TimedOut, true), [2, 4, 2]);
         assert_eq!(each(GOOD, false), [6, 5, 6]);
         assert_eq!(each(Outcome::TimedOut, false), [5, 5, 5]);
+    }
+
+    /// Whole percents were drawn, so that one percent was none, and ten had checks coincide.
+    #[test]
+    fn jitter_is_drawn_from_all_of_its_share() {
+        let random = Random::new(1);
+        let drawn = |jitter, jitter_percent| {
+            let intervals =
+                CheckIntervals { healthy: Duration::from_secs(1), jitter, jitter_percent, ..check(1, 1).intervals };
+            let waits = (0..5000).map(|_| interval(&intervals, GOOD, Transition::Unchanged, true, &random).as_millis());
+            let mut waits: Vec<u128> = waits.collect();
+            waits.sort_unstable();
+            waits.dedup();
+            (waits[0], waits[waits.len() - 1], waits.len())
+        };
+        let millis = Duration::from_millis;
+        assert_eq!(drawn(Duration::ZERO, 0), (1000, 1000, 1));
+        assert_eq!(drawn(Duration::ZERO, 1), (1000, 1009, 10));
+        assert_eq!(drawn(Duration::ZERO, 10), (1000, 1099, 100));
+        assert_eq!(drawn(millis(50), 0), (1000, 1049, 50));
+        let (least, most, count) = drawn(millis(5), 1);
+        assert_eq!((least, most, count), (1000, 1013, 14));
+    }
+
+    #[test]
+    fn a_first_check_waits_for_less_than_its_jitter() {
+        let random = Random::new(1);
+        let mut seen = [false; 3];
+        for _ in 0..100 {
+            seen[draw(Duration::from_millis(3), &random).as_millis() as usize] = true;
+        }
+        assert_eq!(seen, [true; 3]);
+        assert_eq!(draw(Duration::ZERO, &random), Duration::ZERO);
     }
 }
