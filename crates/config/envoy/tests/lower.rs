@@ -89,6 +89,26 @@ fn refusals_read_as_recorded() {
 }
 
 #[test]
+fn a_listener_that_accepts_nothing_from_a_network_is_refused() {
+    let echo = r#"filter_chains: [{ filters: [{ name: e, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.network.echo.v3.Echo } }] }]"#;
+    let address = "address: { socket_address: { address: 127.0.0.1, port_value: 1 } }";
+    for (listener, field) in [
+        (format!("internal_listener: {{}}, {echo}"), "internal_listener"),
+        (format!("internal_listener: {{}}, {address}, {echo}"), "internal_listener"),
+        ("api_listener: {}".to_owned(), "api_listener"),
+    ] {
+        let outcome =
+            outcome("envoy.yaml", &format!("static_resources: {{ listeners: [{{ name: one, {listener} }}] }}"));
+        let said = common::said(&outcome);
+        assert!(outcome.snapshot.is_none(), "{listener} is accepted");
+        assert_eq!(outcome.diagnostics.errors(), 1, "{said}");
+        assert!(said.contains(&format!("(`{field}`): known to Envoy, not supported by Postrider")), "{said}");
+        assert!(said.contains(&format!("path: static_resources.listeners[0].{field}")), "{said}");
+        assert!(said.contains("expected: `address: {socket_address: …}`"), "{said}");
+    }
+}
+
+#[test]
 fn a_written_field_means_what_it_means_in_envoy() {
     let snapshot = accepted();
     let listener = &snapshot.listeners[0];

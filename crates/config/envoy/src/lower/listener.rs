@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use postrider_config_core::{Diagnostic, Diagnostics};
 use postrider_model::{
     Address, ChainMatch, Codec, ConnectionBalance, ConnectionHandler, Direction, FilterChain, Listener, MatchContext,
     MatchTree, SocketOptions,
@@ -10,6 +11,7 @@ use postrider_model::{
 use super::context::{Lowering, origin, timeout};
 use super::match_tree::{self, Leaves};
 use super::{access_log, address, chain_match, inspection, metadata, network, runtime, transport};
+use crate::known::VERSION;
 use crate::reader::Reader;
 
 /// Bytes buffered per connection and direction where the field is absent. Envoy's default is 1 MiB, which lets a client
@@ -21,6 +23,7 @@ const BACKLOG: u32 = 4096;
 
 pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listener> {
     without_meaning_here(at);
+    other_kind(cx, at);
     cx.is_outbound = direction(at) == Direction::Outbound;
     let (addresses, sockets) = addresses(cx, at);
     let (filter_chains, default_filter_chain) = chains(cx, at);
@@ -86,7 +89,7 @@ fn addresses(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<Address>, Vec<Socke
     let mut all = Vec::new();
     match at.message("address") {
         Some(main) => all.extend(bound(cx, &main, options.clone())),
-        None if at.has("api_listener") || at.has("internal_listener") => {}
+        None if OTHER_KINDS.iter().any(|(field, _)| at.has(field)) => {}
         None => cx.missing(at, "the listener has no `address`", "`address: {socket_address: …}`"),
     }
     for additional in at.list("additional_addresses") {
@@ -104,6 +107,22 @@ fn addresses(cx: &mut Lowering<'_>, at: &Reader<'_>) -> (Vec<Address>, Vec<Socke
         }
     }
     all.into_iter().unzip()
+}
+
+/// Listeners that accept nothing from a network, by the fields that make them so.
+const OTHER_KINDS: [(&str, &str); 2] = [
+    ("internal_listener", "a listener for connections from within the process"),
+    ("api_listener", "a listener for requests of the program that the proxy is part of"),
+];
+
+/// A listener of these is refused whole: whoever sends something there, by its name, would find nobody.
+fn other_kind(cx: &mut Lowering<'_>, at: &Reader<'_>) {
+    for (field, what) in OTHER_KINDS.into_iter().filter(|(field, _)| at.has(field)) {
+        let text = format!("{what} (`{field}`): known to Envoy, not supported by Postrider {VERSION}");
+        at.refuse(field, &text, &mut Diagnostics::new());
+        let refusal = Diagnostic::error("unsupported-field", text).at(at.key_span_of(field)).path(at.path_of(field));
+        cx.push(refusal.expected("`address: {socket_address: …}`, where clusters reach it"));
+    }
 }
 
 fn bound(cx: &mut Lowering<'_>, at: &Reader<'_>, mut options: SocketOptions) -> Option<(Address, SocketOptions)> {
@@ -199,7 +218,7 @@ fn chains(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Chains {
         place.ignore("filter_chain_match", "the default chain takes what no other chain takes");
         chain(cx, &place, ChainMatch::default()).map(Arc::new)
     });
-    if places.is_empty() && !at.has("default_filter_chain") && !by_tree {
+    if places.is_empty() && !at.has("default_filter_chain") && !by_tree && !at.has("api_listener") {
         cx.missing(at, "the listener has no filter chain", "`filter_chains` with at least one chain");
     }
     (all, default)
