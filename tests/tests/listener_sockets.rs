@@ -100,3 +100,31 @@ fn an_address_of_ipv6_may_serve_ipv4_as_well() {
     let _proxy = Proxy::start(&answering("", json!({"address": socket})));
     assert!(std::net::TcpStream::connect(four).is_err(), "and does not of itself");
 }
+
+/// In how many goes a worker accepted seven connections that waited for it.
+fn goes_for_seven(most: Option<u32>) -> f64 {
+    let mut listener = json!({"stat_prefix": "at"});
+    if let Some(most) = most {
+        listener["max_connections_to_accept_per_socket_event"] = json!(most);
+    }
+    let mut proxy = Proxy::start(&answering("", listener));
+    let address = proxy.address("http");
+    proxy.signal("STOP");
+    let clients: Vec<_> = (0..7).map(|_| RawClient::connect(address)).collect();
+    proxy.signal("CONT");
+    let told = |what: &str| {
+        let start = format!("envoy_listener_connections_accepted_per_socket_event_{what}{{");
+        let page = proxy.admin_get("/stats/prometheus");
+        let line = page.text().lines().find(|line| line.starts_with(&start) && line.contains("\"at\""));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
+    };
+    wait_until("all of them to be accepted", || told("sum").round() >= clients.len() as f64);
+    told("count")
+}
+
+#[test]
+fn a_worker_accepts_as_many_connections_at_once_as_it_is_told() {
+    assert_eq!(goes_for_seven(None), 1.0, "all that wait");
+    assert_eq!(goes_for_seven(Some(3)), 3.0);
+    assert_eq!(goes_for_seven(Some(1)), 7.0);
+}

@@ -29,6 +29,8 @@ pub struct Listener {
     /// A connection whose buffer stays full for so long is closed; `None` is never.
     pub full_buffer_timeout: Option<Duration>,
     pub backlog: u32,
+    /// The most connections that a worker accepts before it turns to what else there is to do; `None` is all that wait.
+    pub accepts_at_once: Option<u32>,
     pub balance: ConnectionBalance,
     /// The most connections that this listener holds at once, over all workers; `None` is no limit.
     pub connection_limit: Option<u64>,

@@ -113,6 +113,11 @@ impl Listener {
         refused
     }
 
+    /// Whether so many connections in one go are as many as there may be.
+    fn accepted_enough(&self, burst: u64) -> bool {
+        burst > 0 && self.plan.borrow().model.accepts_at_once.is_some_and(|most| burst >= u64::from(most))
+    }
+
     /// What this listener adds to the connections that are bounded for all together.
     pub(crate) fn connections_for_bound(&self) -> usize {
         let plan = self.plan.borrow();
@@ -126,8 +131,8 @@ impl Listener {
     }
 }
 
-/// What `accept` comes to, which is not asked while new connections have to wait. `burst` is how many came since there was
-/// none for the last time.
+/// What `accept` comes to, which is not asked while new connections have to wait. `burst` is how many came since the task
+/// slept for the last time.
 async fn next<T>(
     worker: &Worker,
     listener: &Listener,
@@ -139,7 +144,13 @@ async fn next<T>(
             worker.overload.wait(cx.waker());
             return Poll::Pending;
         }
-        let accepted = accept(cx);
+        let accepted = if listener.accepted_enough(*burst) {
+            // Those that wait come when everything else had its turn.
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        } else {
+            accept(cx)
+        };
         match &accepted {
             Poll::Ready(_) => *burst += 1,
             Poll::Pending if *burst > 0 => {

@@ -53,6 +53,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         buffer_limit,
         full_buffer_timeout: timeout(at, FULL_BUFFER_TIMEOUT, None),
         backlog: at.u32_wrapper("tcp_backlog_size").unwrap_or(BACKLOG),
+        accepts_at_once: at.u32_wrapper("max_connections_to_accept_per_socket_event"),
         balance: balance(cx, at),
         inspection,
         sockets,
@@ -173,7 +174,6 @@ fn balance(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ConnectionBalance {
 }
 
 fn without_meaning_here(at: &Reader<'_>) {
-    at.approximate("max_connections_to_accept_per_socket_event", "a worker accepts in small batches of its own");
     if at.bool_wrapper("enable_reuse_port") == Some(false) {
         at.approximate("enable_reuse_port", "each worker has a socket of its own all the same");
     }
