@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use postrider_tests::get;
+use postrider_tests::kit::proxy::Launch;
 use postrider_tests::kit::{Config, Proxy, RawClient, net, wait_until};
 use postrider_tests::probes::probed;
 use serde_json::{Value, json};
@@ -127,4 +128,27 @@ fn a_worker_accepts_as_many_connections_at_once_as_it_is_told() {
     assert_eq!(goes_for_seven(None), 1.0, "all that wait");
     assert_eq!(goes_for_seven(Some(3)), 3.0);
     assert_eq!(goes_for_seven(Some(1)), 7.0);
+}
+
+/// How many sockets listen on a port of IPv4.
+fn listening(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("a table of sockets");
+    let here = format!("0100007F:{port:04X}");
+    let listens = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next() == Some(here.as_str()) && fields.nth(1) == Some("0A")
+    };
+    table.lines().filter(listens).count()
+}
+
+#[test]
+fn workers_share_one_socket_where_ports_are_not_to_be_reused() {
+    let launch = || Launch { concurrency: 2, ..Launch::default() };
+    let several = Proxy::start_with(&answering("x", json!({})), launch());
+    assert_eq!(listening(several.address("http").port()), 2, "one for each worker");
+    let proxy = Proxy::start_with(&answering("x", json!({"enable_reuse_port": false})), launch());
+    let address = proxy.address("http");
+    assert_eq!(listening(address.port()), 1);
+    let mut clients: Vec<_> = (0..20).map(|_| RawClient::connect(address)).collect();
+    assert!(clients.iter_mut().all(|client| client.exchange(get("/")).text() == "x"));
 }

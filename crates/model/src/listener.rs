@@ -29,6 +29,8 @@ pub struct Listener {
     /// A connection whose buffer stays full for so long is closed; `None` is never.
     pub full_buffer_timeout: Option<Duration>,
     pub backlog: u32,
+    /// All workers take new connections from one queue; otherwise each has its own, over which the system spreads them.
+    pub one_queue: bool,
     /// The most connections that a worker accepts before it turns to what else there is to do; `None` is all that wait.
     pub accepts_at_once: Option<u32>,
     pub balance: ConnectionBalance,

@@ -386,7 +386,8 @@ impl Fleet {
                 for sockets in &mut per_worker {
                     let socket = match (&first, &actual) {
                         (Some(first), Address::Unix { .. }) => first.try_clone().map_err(refuse)?,
-                        _ => open(&actual, model.backlog, options).map_err(refuse)?,
+                        (Some(first), Address::Tcp(_)) if model.one_queue => first.try_clone().map_err(refuse)?,
+                        _ => open(&actual, model, options).map_err(refuse)?,
                     };
                     if let (Bound::Tcp(socket), Address::Tcp(any)) = (&socket, &actual)
                         && any.port() == 0
@@ -418,7 +419,11 @@ impl Drop for Fleet {
 
 /// Whether a changed listener may go on with the sockets that it has.
 fn keeps_sockets(old: &Listener, new: &Listener) -> bool {
-    old.addresses == new.addresses && old.binds == new.binds && old.sockets == new.sockets && old.backlog == new.backlog
+    old.addresses == new.addresses
+        && old.binds == new.binds
+        && old.sockets == new.sockets
+        && old.backlog == new.backlog
+        && old.one_queue == new.one_queue
 }
 
 /// Sockets that share a port would also share it with another process that does the same, which is nearly always a
@@ -433,11 +438,11 @@ fn refuse_shared(address: &Address, options: &SocketOptions) -> io::Result<()> {
     }
 }
 
-fn open(address: &Address, backlog: u32, options: &SocketOptions) -> io::Result<Bound> {
+fn open(address: &Address, listener: &Listener, options: &SocketOptions) -> io::Result<Bound> {
     let keepalive = options.keepalive.as_ref();
     let options = ListenOptions {
-        backlog,
-        reuse_port: true,
+        backlog: listener.backlog,
+        reuse_port: !listener.one_queue,
         multipath: options.multipath,
         freebind: options.freebind,
         transparent: options.transparent,

@@ -115,7 +115,7 @@ fn a_written_field_means_what_it_means_in_envoy() {
     assert_eq!(listener.connection_limit, Some(100));
     assert_eq!(listener.addresses.len(), 2);
     assert_eq!((listener.buffer_limit, listener.backlog), (32768, 128));
-    assert_eq!(listener.accepts_at_once, Some(2));
+    assert_eq!((listener.accepts_at_once, listener.one_queue), (Some(2), true));
     assert_eq!(listener.sockets.len(), 2, "one for each address");
     assert_eq!(listener.sockets[0].keepalive.as_ref().unwrap().time, Some(Duration::from_secs(30)));
     assert_eq!(listener.filter_chains[0].matches.source_ports, [1, 2]);

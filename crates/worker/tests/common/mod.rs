@@ -95,6 +95,7 @@ fn listener(http: HttpConnection, buffer_limit: u32) -> Listener {
         buffer_limit,
         full_buffer_timeout: None,
         backlog: 128,
+        one_queue: false,
         accepts_at_once: None,
         balance: ConnectionBalance::Kernel,
         connection_limit: None,

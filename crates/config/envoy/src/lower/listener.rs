@@ -22,7 +22,6 @@ pub(super) const BUFFER_LIMIT: u32 = 200 << 10;
 const BACKLOG: u32 = 4096;
 
 pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listener> {
-    without_meaning_here(at);
     other_kind(cx, at);
     cx.is_outbound = direction(at) == Direction::Outbound;
     let (addresses, sockets) = addresses(cx, at);
@@ -53,6 +52,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
         buffer_limit,
         full_buffer_timeout: timeout(at, FULL_BUFFER_TIMEOUT, None),
         backlog: at.u32_wrapper("tcp_backlog_size").unwrap_or(BACKLOG),
+        one_queue: at.bool_wrapper("enable_reuse_port") == Some(false),
         accepts_at_once: at.u32_wrapper("max_connections_to_accept_per_socket_event"),
         balance: balance(cx, at),
         inspection,
@@ -170,12 +170,6 @@ fn balance(cx: &mut Lowering<'_>, at: &Reader<'_>) -> ConnectionBalance {
             ConnectionBalance::Kernel
         }
         None => ConnectionBalance::Kernel,
-    }
-}
-
-fn without_meaning_here(at: &Reader<'_>) {
-    if at.bool_wrapper("enable_reuse_port") == Some(false) {
-        at.approximate("enable_reuse_port", "each worker has a socket of its own all the same");
     }
 }
 
