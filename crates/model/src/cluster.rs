@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::{
     Address, AnswerMatch, Balancing, DnsResolver, EndpointCheck, FilterSlot, HealthRules, Http2Options, LABELS,
     LabelledTransport, Metadata, MetadataKey, MetadataMatch, Mirror, NameForm, NumberedOption, Origin,
-    OutlierDetection, RetryPolicy, TcpKeepalive, TlvChoice, UpstreamTls, Value,
+    OutlierDetection, RetryPolicy, StatsMatch, TcpKeepalive, TlvChoice, UpstreamTls, Value,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +17,8 @@ pub struct Cluster {
     pub metadata: Option<Arc<Metadata>>,
     /// `cluster.<stat_name>.…` in statistics; `None` means the name.
     pub stat_name: Option<String>,
+    /// Which of its statistics are told; `None` is as for all.
+    pub told: Option<StatsMatch>,
     pub discovery: Discovery,
     pub connect_timeout: Duration,
     pub balancing: Balancing,

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AccessLog, Address, DownstreamTls, FilterSlot, HttpConnection, MatchTree, Metadata, Origin, TcpProxy};
+use crate::{
+    AccessLog, Address, DownstreamTls, FilterSlot, HttpConnection, MatchTree, Metadata, Origin, StatsMatch, TcpProxy,
+};
 
 /// An address to accept on and what to do with what arrives there.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +22,8 @@ pub struct Listener {
     pub drains_unhealthy: bool,
     /// `listener.<stat_prefix>.…` in statistics; `None` means the main address.
     pub stat_prefix: Option<String>,
+    /// Which of its statistics, and of those of its chains, are told; `None` is as for all.
+    pub told: Option<StatsMatch>,
     pub filter_chains: Vec<Arc<FilterChain>>,
     pub default_filter_chain: Option<Arc<FilterChain>>,
     /// Chooses among the chains by their places, whatever they match themselves; `None` at a leaf is no chain at all.

@@ -1,5 +1,6 @@
 //! Which statistics are told, and how.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use crate::{Address, FilterSlot, GrpcTarget, Regex, StringMatch};
 pub struct StatsRules {
     /// Which of them are told; `None` is all.
     pub told: Option<StatsMatch>,
+    /// In place of `told`, for statistics whose names have a dot behind this: what one of the rules shows is told. The
+    /// longest of these beginnings counts.
+    pub told_of: BTreeMap<String, Vec<StatsMatch>>,
     /// Histograms with buckets of their own: the first that matches counts.
     pub buckets: Vec<BucketRule>,
     pub tags: TagRules,
@@ -158,7 +162,24 @@ pub struct BucketRule {
 
 impl StatsRules {
     pub fn shows(&self, name: &str) -> bool {
-        self.told.as_ref().is_none_or(|told| told.shows(name))
+        match self.of_scope(name) {
+            Some(rules) => rules.iter().any(|rule| rule.shows(name)),
+            None => self.told.as_ref().is_none_or(|told| told.shows(name)),
+        }
+    }
+
+    /// Whether some statistics are not told.
+    pub fn hides(&self) -> bool {
+        self.told.is_some() || !self.told_of.is_empty()
+    }
+
+    /// The rules of the longest beginning that `name` has.
+    fn of_scope(&self, name: &str) -> Option<&[StatsMatch]> {
+        if self.told_of.is_empty() {
+            return None;
+        }
+        let mut begins = name.rmatch_indices('.').filter_map(|(dot, _)| name.get(..dot));
+        begins.find_map(|begin| self.told_of.get(begin)).map(Vec::as_slice)
     }
 
     /// The bounds for a histogram, if it has others than all have.
@@ -204,6 +225,22 @@ mod tests {
         assert_eq!(names.map(|name| StatsMatch::Only(rules()).shows(name)), [true, true, false]);
         assert_eq!(names.map(|name| StatsMatch::AllBut(rules()).shows(name)), [false, false, true]);
         assert_eq!(names.map(|name| StatsMatch::Nothing.shows(name)), [false; 3]);
+    }
+
+    #[test]
+    fn a_scope_has_rules_in_place_of_those_of_all() {
+        let total =
+            || StatsMatch::Only(vec![StringMatch { kind: StringKind::Suffix("_total".into()), ignore_case: false }]);
+        let told_of = [
+            ("cluster.a".to_owned(), vec![StatsMatch::Nothing]),
+            ("cluster.a.b".to_owned(), vec![StatsMatch::Nothing, total()]),
+        ];
+        let rules = StatsRules { told: Some(total()), told_of: told_of.into(), ..StatsRules::default() };
+        let names =
+            ["cluster.a.rq_total", "cluster.a.b.rq_total", "cluster.a.b.rq", "cluster.ab.rq_total", "x", "cluster.a"];
+        assert_eq!(names.map(|name| rules.shows(name)), [false, true, false, true, false, false]);
+        let rules = StatsRules { told: None, ..rules };
+        assert_eq!(names.map(|name| rules.shows(name)), [false, true, false, true, true, true]);
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn query(control: &dyn Control, request: &Request) -> Result<Query, Reply> {
             let rules = rules.clone();
             query.bounds = Some(Box::new(move |name| rules.bounds(name)));
         }
-        if rules.told.is_some() {
+        if rules.hides() {
             let asked = query.filter.take();
             let shown = move |name: &str| rules.shows(name) && asked.as_ref().is_none_or(|asked| asked(name));
             query.filter = Some(Box::new(shown));

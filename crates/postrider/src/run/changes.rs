@@ -42,6 +42,7 @@ mod tests {
             name: name.into(),
             metadata: None,
             stat_name: None,
+            told: None,
             discovery: Discovery::Static(Vec::new()),
             connect_timeout: Duration::from_secs(seconds),
             balancing: postrider_model::Balancing::default(),

@@ -15,6 +15,7 @@ mod scopes;
 mod sinks;
 mod state;
 mod tap;
+mod told;
 mod values;
 mod watch;
 

@@ -174,7 +174,7 @@ pub fn groups(plan: &Plan) -> BTreeSet<String> {
     groups.flat_map(|groups| groups.prefixes()).map(|prefix| prefix.to_string()).collect()
 }
 
-fn listener_prefix(listener: &Listener, running: &[(String, Vec<Address>)]) -> Option<String> {
+pub fn listener_prefix(listener: &Listener, running: &[(String, Vec<Address>)]) -> Option<String> {
     let bound = running.iter().find(|(name, _)| *name == listener.name);
     let address = bound.and_then(|(_, addresses)| addresses.first()).or(listener.addresses.first());
     match (&listener.stat_prefix, address) {

@@ -94,6 +94,7 @@ fn reading(state: &State) -> Reading {
     let tagger = postrider_admin::tagger(rules.as_deref());
     let own = rules.clone().filter(|rules| !rules.buckets.is_empty());
     let bounds = own.map(|rules| Box::new(move |name: &str| rules.bounds(name)) as BoundsOf);
-    let filter = rules.map(|rules| Box::new(move |name: &str| rules.shows(name)) as NameFilter);
+    let filter =
+        rules.filter(|rules| rules.hides()).map(|rules| Box::new(move |name: &str| rules.shows(name)) as NameFilter);
     Reading { values: postrider_admin::statistics(state), filter, tagger, bounds }
 }

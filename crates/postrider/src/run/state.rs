@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::discovery::LookupsByCluster;
 use super::values::Change;
-use super::{plugins, scopes};
+use super::{plugins, scopes, told};
 use crate::certificates;
 use crate::config::Manifests;
 
@@ -238,7 +238,8 @@ impl Control for State {
     }
 
     fn stats_rules(&self) -> Option<Arc<StatsRules>> {
-        self.snapshot()?.stats.clone()
+        let snapshot = self.snapshot()?;
+        told::rules(&snapshot, &self.fleet.listeners())
     }
 
     fn asked_for_statistics(&self) {

@@ -10,7 +10,8 @@ use postrider_model::{
 
 use super::context::{Lowering, origin, timeout};
 use super::{
-    balancing, dns, endpoints, health, listener, matchers, metadata, original_dst, outlier, retry, transport, upstream,
+    balancing, dns, endpoints, health, listener, matchers, metadata, original_dst, outlier, retry, statistics,
+    transport, upstream,
 };
 use crate::reader::Reader;
 
@@ -62,6 +63,7 @@ pub(super) fn cluster(cx: &mut Lowering<'_>, at: &Reader<'_>, ejections: Option<
     let cluster = Cluster {
         name: at.str("name").to_owned(),
         metadata: at.has("metadata").then(|| Arc::new(metadata::with_messages(at))),
+        told: statistics::own(cx, at),
         stat_name: (!stat_name.is_empty()).then(|| stat_name.to_owned()),
         discovery: Discovery::Static(Vec::new()),
         connect_timeout: at.duration("connect_timeout").unwrap_or(CONNECT_TIMEOUT),

@@ -10,7 +10,7 @@ use postrider_model::{
 
 use super::context::{Lowering, origin, timeout};
 use super::match_tree::{self, Leaves};
-use super::{access_log, address, chain_match, inspection, metadata, network, runtime, transport};
+use super::{access_log, address, chain_match, inspection, metadata, network, runtime, statistics, transport};
 use crate::known::VERSION;
 use crate::reader::Reader;
 
@@ -46,6 +46,7 @@ pub(super) fn listener(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<Listene
             || (bypasses_overload && runtime::connections(cx).is_none()),
         name,
         stat_prefix: (!stat_prefix.is_empty()).then(|| stat_prefix.to_owned()),
+        told: statistics::own(cx, at),
         filter_chains,
         default_filter_chain,
         chain_tree,

@@ -5,11 +5,14 @@ use postrider_model::{Metadata, Packed};
 use super::context::Lowering;
 use super::value;
 use crate::message::{Entry, Value};
-use crate::reader::Reader;
+use crate::reader::{AnyReader, Reader};
 use crate::wire;
 
 const METADATA: &str = "metadata";
 const TYPED: &str = "typed_filter_metadata";
+
+/// Where messages of clusters and listeners say which of their statistics are told.
+pub(super) const STATS_MATCHER: &str = "envoy.stats_matcher";
 
 /// The field `metadata` of `parent`; empty when there is none.
 pub(super) fn metadata(cx: &mut Lowering<'_>, parent: &Reader<'_>) -> Metadata {
@@ -32,11 +35,19 @@ pub(super) fn with_messages(parent: &Reader<'_>) -> Metadata {
     metadata
 }
 
+/// A message in the metadata of `parent`.
+pub(super) fn message<'m>(parent: &Reader<'m>, key: &str) -> Option<AnyReader<'m>> {
+    let all = parent.message(METADATA)?.any_map(TYPED);
+    all.into_iter().find(|(known, _)| *known == key).map(|(_, any)| any)
+}
+
 /// The same by another name.
 pub(super) fn named(cx: &mut Lowering<'_>, parent: &Reader<'_>, field: &str) -> Metadata {
     let Some(at) = parent.message(field) else { return Metadata::default() };
-    at.whole(TYPED);
-    cx.no_effect(&at, TYPED, "nothing here hands it on; use `filter_metadata`");
+    let typed = at.whole(TYPED).map(|field| &field.value);
+    if !matches!(typed, Some(Value::Map(all)) if all.iter().all(|entry| entry.key == STATS_MATCHER)) {
+        cx.no_effect(&at, TYPED, "nothing here hands it on; use `filter_metadata`");
+    }
     maps(&at)
 }
 

@@ -1,12 +1,16 @@
 //! Which statistics are told, and how (`envoy.config.metrics.v3.StatsConfig`).
 
+use std::collections::BTreeMap;
+
 use postrider_model::{
     BucketRule, Regex, StatsMatch, StatsRules, StringKind, StringMatch, TagRule, TagRules, TagValue,
 };
 
 use super::context::Lowering;
-use super::matchers;
+use super::{matchers, metadata};
 use crate::reader::Reader;
+
+const MATCHER: &str = "envoy.config.metrics.v3.StatsMatcher";
 
 /// The tags that are made without a rule, and may be asked for by their names.
 const DEFAULT_TAGS: [&str; 47] = [
@@ -66,17 +70,30 @@ pub(super) fn rules(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<StatsR
     }
     let buckets = config.list("histogram_bucket_settings");
     let rules = StatsRules {
-        told: told(cx, config),
+        told: told(cx, config).filter(|told| *told != StatsMatch::AllBut(Vec::new())),
         // Every one is read, so that all of their errors are told.
         tags: tags(cx, config),
         buckets: buckets.iter().filter_map(|rule| buckets_of(cx, rule)).collect(),
         interval: None,
+        told_of: BTreeMap::new(),
     };
     (rules != StatsRules::default()).then_some(rules)
 }
 
+/// Which of its statistics a cluster or listener wants told: by its field, or else by its metadata.
+pub(super) fn own(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<StatsMatch> {
+    if at.has("stats_matcher") {
+        return told(cx, at);
+    }
+    let noted = metadata::message(at, metadata::STATS_MATCHER).filter(|any| any.type_name == MATCHER)?;
+    matcher(cx, &noted.reader?)
+}
+
 fn told(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<StatsMatch> {
-    let matcher = config.message("stats_matcher")?;
+    matcher(cx, &config.message("stats_matcher")?)
+}
+
+fn matcher(cx: &mut Lowering<'_>, matcher: &Reader<'_>) -> Option<StatsMatch> {
     let mut rules = |field: &str| {
         let list = matcher.message(field)?;
         let rules: Vec<_> = list.list("patterns").iter().map(|rule| name(cx, rule)).collect();
@@ -85,7 +102,8 @@ fn told(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<StatsMatch> {
     match matcher.oneof("stats_matcher")? {
         "inclusion_list" => rules("inclusion_list").map(StatsMatch::Only),
         "exclusion_list" => rules("exclusion_list").map(StatsMatch::AllBut),
-        _ => matcher.bool("reject_all").then_some(StatsMatch::Nothing),
+        _ if matcher.bool("reject_all") => Some(StatsMatch::Nothing),
+        _ => Some(StatsMatch::AllBut(Vec::new())),
     }
 }
 
