@@ -55,6 +55,23 @@ fn the_default_tags_can_be_left_out_and_asked_for_by_name() {
     assert!(lines.iter().any(|line| line.starts_with("envoy_http_ingress_http_downstream_rq_2xx{} ")), "{lines:#?}");
 }
 
+#[test]
+fn tags_of_the_command_line_come_before_those_of_the_configuration() {
+    let settings = json!({"stats_tags": [
+        {"tag_name": "zone", "fixed_value": "other"},
+        {"tag_name": "fleet", "fixed_value": "blue"},
+    ]});
+    let config = Config::routes(json!([])).overlay(json!({"stats_config": settings}));
+    let tags = ["--stats-tag", "zone:a b:c", "--stats-tag", "rack:7", "--stats-tag", "rack:8"];
+    let proxy = Proxy::start_with(&config, Launch::default().with_arguments(&tags));
+    let page = proxy.admin_get("/stats/prometheus").text().to_owned();
+    let lines: Vec<_> = page.lines().map(str::to_owned).collect();
+    assert_eq!(line(&lines, "envoy_server_live"), r#"envoy_server_live{zone="a b:c",rack="7",fleet="blue"} 1"#);
+    let of_http = line(&lines, "envoy_http_downstream_cx_total{");
+    assert!(of_http.starts_with(r#"envoy_http_downstream_cx_total{zone="a b:c",rack="7",fleet="blue","#), "{of_http}");
+    assert!(proxy.admin_get("/stats").text().contains("\nserver.live: 1\n"), "names have no part in it");
+}
+
 /// Names of one tag each, and a part of the metrics that have it.
 const TAGGED: [(&str, &str); 22] = [
     ("envoy_cluster_name", "_ext_authz_"),

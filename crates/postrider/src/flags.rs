@@ -40,6 +40,8 @@ pub struct RunOptions {
     /// How often access logs are written out.
     pub file_flush_interval: Duration,
     pub log: LogOptions,
+    /// Tags that all statistics have, before those of the configuration: names and values.
+    pub stats_tags: Vec<(String, String)>,
     /// For `/server_info`: every flag by the name and in the form of Envoy's `CommandLineOptions`.
     pub command_line: Value,
 }
@@ -89,6 +91,7 @@ impl RunOptions {
                 format: flags.log_format.clone(),
                 escaped: flags.log_format_escaped,
             },
+            stats_tags: flags.stats_tag.clone(),
             command_line: command_line::json(flags, workers),
         })
     }

@@ -56,7 +56,7 @@ pub fn json(flags: &RunFlags, workers: NonZeroUsize) -> Value {
         "socket_path": flags.socket_path.as_deref().unwrap_or("@envoy_domain_socket"),
         "socket_mode": flags.socket_mode.unwrap_or(0),
         "enable_core_dump": flags.enable_core_dump,
-        "stats_tag": flags.stats_tag,
+        "stats_tag": flags.stats_tag.iter().map(|(name, value)| format!("{name}:{value}")).collect::<Vec<_>>(),
         "skip_hot_restart_on_no_parent": flags.skip_hot_restart_on_no_parent,
         "skip_hot_restart_parent_stats": flags.skip_hot_restart_parent_stats,
         "skip_deprecated_logs": flags.skip_deprecated_logs,

@@ -194,7 +194,7 @@ pub struct RunFlags {
 
     /// A tag of all statistics, `name:value`; may be repeated
     #[arg(long, value_name = "TAG", value_parser = parse_stats_tag, help_heading = "Statistics and debugging")]
-    pub stats_tag: Vec<String>,
+    pub stats_tag: Vec<(String, String)>,
 
     /// Trace contention of locks
     #[arg(long, help_heading = "Statistics and debugging")]

@@ -30,7 +30,6 @@ const NO_EFFECT: &[(&str, Told)] = &[
     ("parent-shutdown-time-s", Told::Always),
     ("socket-path", Told::Always),
     ("socket-mode", Told::Always),
-    ("stats-tag", Told::Always),
     ("enable-mutex-tracing", Told::Always),
     ("enable-core-dump", Told::Debug),
 ];

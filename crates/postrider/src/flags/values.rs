@@ -46,7 +46,7 @@ pub fn parse_socket_mode(text: &str) -> Result<u32, String> {
 
 /// # Errors
 /// Not `name:value` in the characters that Envoy allows.
-pub fn parse_stats_tag(text: &str) -> Result<String, String> {
+pub fn parse_stats_tag(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected `name:value`")?;
     if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return Err("the name of a tag has letters and digits only".to_owned());
@@ -54,7 +54,7 @@ pub fn parse_stats_tag(text: &str) -> Result<String, String> {
     if value.is_empty() || value.contains('.') {
         return Err("the value of a tag is not empty and has no dot".to_owned());
     }
-    Ok(text.to_owned())
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_stats_tag_has_a_plain_name_and_a_value_without_dots() {
-        assert!(parse_stats_tag("zone:a-1").is_ok());
+        assert_eq!(parse_stats_tag("zone:a-1:b"), Ok(("zone".to_owned(), "a-1:b".to_owned())));
         for wrong in ["zone", "zo-ne:a", ":a", "zone:", "zone:a.b"] {
             assert!(parse_stats_tag(wrong).is_err(), "{wrong}");
         }

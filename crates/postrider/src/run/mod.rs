@@ -39,7 +39,7 @@ use crate::certificates;
 use crate::exit::Exit;
 use crate::flags::{DrainStrategy, Mode, RunOptions};
 use reload::{Loader, Refused};
-use state::{Order, State};
+use state::{Order, State, Told};
 use watch::FileWatch;
 
 /// Milliseconds for which free memory waits for its next use. A burst of requests leaves nothing behind after them, and pages
@@ -150,7 +150,8 @@ async fn serve(options: &RunOptions) -> Result<(), Failure> {
         .map_err(io("no thread for a worker"))?;
     let fleet = Arc::new(fleet);
     let (orders, inbox) = mpsc::channel(ORDERS);
-    let state = Arc::new(State::new(fleet.clone(), registry, loader.lookups(), options.command_line.clone(), orders));
+    let told = Told { command_line: options.command_line.clone(), stats_tags: options.stats_tags.clone() };
+    let state = Arc::new(State::new(fleet.clone(), registry, loader.lookups(), told, orders));
     let admin = match &first.snapshot.admin {
         Some(admin) => {
             let log = admin_log::AdminLog::open(&admin.access_log, &logs);

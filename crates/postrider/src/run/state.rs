@@ -44,6 +44,14 @@ const MODIFY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an interval of statistics lasts unless the configuration says otherwise.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// What flags say that the admin tells.
+pub struct Told {
+    /// For `/server_info`.
+    pub command_line: Value,
+    /// Tags of all statistics.
+    pub stats_tags: Vec<(String, String)>,
+}
+
 /// Shared by the main loop and the admin's thread.
 pub struct State {
     pub fleet: Arc<Fleet>,
@@ -53,7 +61,7 @@ pub struct State {
     intervals: Intervals,
     started: SystemTime,
     lookups: LookupsByCluster,
-    command_line: Value,
+    by_flags: Told,
     phase: AtomicU8,
     failing_health: AtomicBool,
     current: Mutex<Option<Current>>,
@@ -79,7 +87,7 @@ impl State {
         fleet: Arc<Fleet>,
         registry: Registry,
         lookups: LookupsByCluster,
-        command_line: Value,
+        by_flags: Told,
         orders: mpsc::Sender<Order>,
     ) -> State {
         State {
@@ -90,7 +98,7 @@ impl State {
             intervals: Intervals::default(),
             started: SystemTime::now(),
             lookups,
-            command_line,
+            by_flags,
             phase: AtomicU8::new(ServerState::PreInitializing as u8),
             failing_health: AtomicBool::new(false),
             current: Mutex::default(),
@@ -166,7 +174,7 @@ impl Control for State {
     }
 
     fn command_line_options(&self) -> Value {
-        self.command_line.clone()
+        self.by_flags.command_line.clone()
     }
 
     fn node(&self) -> Value {
@@ -239,7 +247,7 @@ impl Control for State {
 
     fn stats_rules(&self) -> Option<Arc<StatsRules>> {
         let snapshot = self.snapshot()?;
-        told::rules(&snapshot, &self.fleet.listeners())
+        told::rules(&snapshot, &self.fleet.listeners(), &self.by_flags.stats_tags)
     }
 
     fn asked_for_statistics(&self) {

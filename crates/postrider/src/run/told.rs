@@ -1,22 +1,30 @@
 //! By which rules statistics are told: those of the configuration, with the rules that clusters and listeners have of their
-//! own put beside them under the names that their statistics really have.
+//! own put beside them under the names that their statistics really have, and the tags of the command line before its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use postrider_model::{Address, ConnectionHandler, Listener, Snapshot, StatsMatch, StatsRules};
+use postrider_model::{Address, ConnectionHandler, Listener, Snapshot, StatsMatch, StatsRules, TagRule, TagValue};
 use postrider_telemetry::stats::{StatSet, sets};
 
 use super::scopes;
 
-/// `listeners` are the running ones with their real addresses.
-pub fn rules(snapshot: &Snapshot, listeners: &[(String, Vec<Address>)]) -> Option<Arc<StatsRules>> {
+/// `listeners` are the running ones with their real addresses; `tags` are those of the command line.
+pub fn rules(
+    snapshot: &Snapshot,
+    listeners: &[(String, Vec<Address>)],
+    tags: &[(String, String)],
+) -> Option<Arc<StatsRules>> {
     let told_of = of_scopes(snapshot, listeners);
-    if told_of.is_empty() {
+    if told_of.is_empty() && tags.is_empty() {
         return snapshot.stats.clone();
     }
     let mut rules = snapshot.stats.as_deref().cloned().unwrap_or_default();
     rules.told_of = told_of;
+    let fixed =
+        |(name, value): &(String, String)| TagRule { name: name.clone(), value: TagValue::Fixed(value.clone()) };
+    // Of two with one name the first counts.
+    rules.tags.rules.splice(..0, tags.iter().map(fixed));
     Some(Arc::new(rules))
 }
 
