@@ -34,6 +34,8 @@ pub struct Input {
     source: Source,
     overlay: Option<String>,
     allow_unknown_fields: bool,
+    /// Extensions that it may not use.
+    disabled: Vec<String>,
     service: Service,
     /// The values of the runtime's admin layer.
     overrides: BTreeMap<String, String>,
@@ -92,6 +94,7 @@ impl Input {
             source,
             overlay: None,
             allow_unknown_fields: false,
+            disabled: Vec::new(),
             service: Service::default(),
             overrides: BTreeMap::new(),
             manifests: Manifests::new(),
@@ -114,6 +117,7 @@ impl Input {
             source,
             overlay,
             allow_unknown_fields,
+            disabled: Vec::new(),
             service,
             overrides: BTreeMap::new(),
             manifests: Manifests::new(),
@@ -146,6 +150,13 @@ impl Input {
     #[must_use]
     pub fn allow_unknown_fields(mut self, allow: bool) -> Input {
         self.allow_unknown_fields = allow;
+        self
+    }
+
+    /// It may not use these extensions.
+    #[must_use]
+    pub fn without(mut self, extensions: Vec<String>) -> Input {
+        self.disabled = extensions;
         self
     }
 
@@ -281,6 +292,7 @@ pub fn check(input: &Input, previous: Option<&Plan>, workers: usize) -> Result<C
 fn load(input: &Input, registry: &Registry) -> Result<Outcome, ReadError> {
     let options = LoadOptions {
         allow_unknown_static_fields: input.allow_unknown_fields,
+        disabled: input.disabled.clone(),
         overlay: input.overlay.as_ref().map(|text| SourceFile::new(INLINE_NAME, text.as_str())),
         runtime: RuntimeOptions { overrides: input.overrides.clone(), service_cluster: input.service.cluster.clone() },
         forms: vec![&Short],

@@ -71,7 +71,8 @@ impl RunOptions {
             flags.config_yaml.clone(),
             flags.allow_unknown_static_fields || flags.allow_unknown_fields,
             service,
-        )?;
+        )?
+        .without(flags.disabled_extensions());
         let workers = workers(flags.concurrency);
         Some(RunOptions {
             mode: flags.mode,

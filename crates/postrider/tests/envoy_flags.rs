@@ -104,6 +104,30 @@ fn one_without_effect_is_named_once() {
 }
 
 #[test]
+fn extensions_that_are_disabled_are_refused() {
+    let config = r#"
+static_resources:
+  listeners:
+  - address: { socket_address: { address: 127.0.0.1, port_value: 1 } }
+    filter_chains:
+    - filters:
+      - name: free
+        typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.network.echo.v3.Echo }
+"#;
+    let run = |disabled: &str| {
+        let arguments = ["--config-yaml", config, "--mode", "validate", "--disable-extensions", disabled];
+        Command::new(env!("CARGO_BIN_EXE_postrider")).args(arguments).stdin(Stdio::null()).output().unwrap()
+    };
+    let output = run("envoy.filters.network/envoy.filters.network.echo,envoy.filters.network/none,echo");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("`envoy.filters.network/envoy.filters.network.echo` is disabled by"), "{text}");
+    assert!(text.contains("nothing is disabled by `envoy.filters.network/none`"), "{text}");
+    assert!(text.contains("nothing is disabled by `echo`"), "{text}");
+    assert!(run("envoy.filters.network/envoy.filters.network.tcp_proxy").status.success());
+}
+
+#[test]
 fn an_installed_envoy_has_no_flag_beyond_the_list() {
     let Ok(help) = Command::new("envoy").arg("--help").output() else {
         eprintln!("envoy is not installed: the list was taken from 1.40");

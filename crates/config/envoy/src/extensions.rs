@@ -96,7 +96,7 @@ pub fn offered(filters: &dyn crate::lower::FilterKinds) -> impl Iterator<Item = 
     listed().filter(|listed| standing(listed.type_name, filters) == Standing::Supported)
 }
 
-fn listed() -> impl Iterator<Item = Listed> {
+pub(crate) fn listed() -> impl Iterator<Item = Listed> {
     LISTED.lines().filter_map(|line| {
         let mut words = line.split(' ');
         Some(Listed { category: words.next()?, name: words.next()?, type_name: words.next()? })

@@ -41,6 +41,7 @@
 //! dropped once it is lowered. [`unpack()`] alone keeps those of the few types that scripts look at.
 
 mod coverage;
+pub mod disabled;
 pub mod doctor;
 mod dump;
 pub mod extensions;

@@ -46,6 +46,8 @@ pub struct LoadOptions {
     pub allow_unknown_static_fields: bool,
     /// YAML merged over the file, by protobuf's rules: `--config-yaml`. Messages merge, lists are appended.
     pub overlay: Option<SourceFile>,
+    /// Extensions that nothing may use, as `category/name`: `--disable-extensions`.
+    pub disabled: Vec<String>,
     /// The format, where the name and the content must not decide.
     pub format: Option<Format>,
     /// What of the runtime stands in no file.

@@ -11,6 +11,7 @@ use postrider_config_core::{Diagnostic, Diagnostics, Severity, SourceFile, Sourc
 use postrider_model as model;
 
 use crate::coverage::{Coverage, UnsupportedPolicy};
+use crate::disabled;
 use crate::doctor::Report;
 use crate::dump::Dump;
 use crate::form::OwnForms;
@@ -93,6 +94,11 @@ pub fn load(file: &SourceFile, options: &LoadOptions, filters: &dyn FilterKinds)
         outcome.contents.sort();
         outcome.contents.dedup();
         outcome.diagnostics.append(lowered.diagnostics);
+        let errors = outcome.diagnostics.errors();
+        disabled::refuse(bootstrap, &options.disabled, &mut outcome.diagnostics);
+        if outcome.diagnostics.errors() > errors {
+            outcome.snapshot = None;
+        }
     }
     outcome.diagnostics.iter_mut().for_each(|found| outcome.own_forms.relabel(found));
     outcome.diagnostics.sort();

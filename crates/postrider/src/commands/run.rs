@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use postrider_config_envoy::disabled::unknown;
+
 use super::validate;
 use crate::cli::Run;
 use crate::exit::Exit;
@@ -23,6 +25,9 @@ pub fn run(run: &Run) -> ExitCode {
     }
     for name in &run.flags.component_log_level.unknown {
         eprintln!("note: --component-log-level: Postrider {} has no log named `{name}`", version::VERSION);
+    }
+    for (name, why) in unknown(&run.flags.disabled_extensions()) {
+        eprintln!("warning: --disable-extensions: nothing is disabled by `{name}`: {why}");
     }
     let Some(options) = RunOptions::new(&run.flags) else {
         eprintln!("error: no configuration: give a file with -c FILE, or YAML with --config-yaml");

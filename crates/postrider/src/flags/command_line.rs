@@ -44,7 +44,7 @@ pub fn json(flags: &RunFlags, workers: NonZeroUsize) -> Value {
         "cpuset_threads": flags.cpuset_threads,
         "reject_unknown_dynamic_fields": flags.reject_unknown_dynamic_fields,
         "log_format_escaped": flags.log_format_escaped,
-        "disabled_extensions": flags.disable_extensions.iter().flat_map(|names| names.split(',')).collect::<Vec<_>>(),
+        "disabled_extensions": flags.disabled_extensions(),
         "ignore_unknown_dynamic_fields": flags.ignore_unknown_dynamic_fields,
         "use_dynamic_base_id": flags.use_dynamic_base_id,
         "base_id_path": path(flags.base_id_path.as_deref()),

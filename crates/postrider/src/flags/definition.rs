@@ -53,7 +53,7 @@ pub struct RunFlags {
     #[arg(long, help_heading = "Configuration")]
     pub skip_deprecated_logs: bool,
 
-    /// Names of extensions that may not be used, separated by commas
+    /// Extensions that may not be used: `category/name`, separated by commas
     #[arg(long, value_name = "NAMES", help_heading = "Configuration")]
     pub disable_extensions: Option<String>,
 
@@ -207,6 +207,13 @@ pub struct RunFlags {
     /// Print the version and end
     #[arg(long)]
     pub version: bool,
+}
+
+impl RunFlags {
+    /// `--disable-extensions`, one by one.
+    pub fn disabled_extensions(&self) -> Vec<String> {
+        self.disable_extensions.iter().flat_map(|names| names.split(',')).map(str::to_owned).collect()
+    }
 }
 
 /// What to do with the configuration (`--mode`).

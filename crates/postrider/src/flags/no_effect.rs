@@ -16,7 +16,6 @@ const NO_EFFECT: &[(&str, Told)] = &[
     ("reject-unknown-dynamic-fields", Told::Always),
     ("ignore-unknown-dynamic-fields", Told::Always),
     ("skip-deprecated-logs", Told::Debug),
-    ("disable-extensions", Told::Always),
     ("local-address-ip-version", Told::Debug),
     ("enable-fine-grain-logging", Told::Always),
     ("log-stacktrace-single-entry", Told::Always),
