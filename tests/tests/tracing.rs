@@ -631,6 +631,33 @@ fn a_sampler_decides_in_place_of_the_caller() {
 }
 
 #[test]
+fn an_expression_decides_in_place_of_the_caller() {
+    let (origin, collector) = (hello(), collector());
+    let chosen = |expression: Value| {
+        let fields = json!({"expression": {"cel_expr_parsed": {"expr": expression}}});
+        let sampler = extension("sampler", "tracers.opentelemetry.samplers.v3.CELSamplerConfig", fields);
+        let routes = json!([{"name": "named", "match": {"prefix": "/"}, "route": {"cluster": "origin"}}]);
+        let tracing = json!({"provider": provider(json!({"sampler": sampler}))});
+        let proxy = Proxy::start(&site(tracing, routes, json!({}), origin.address, collector.address));
+        let before = origin.requests().len();
+        for (path, more) in [("/told", ""), ("/other", ""), ("/told", CALLER), ("/other", CALLER)] {
+            ask(&proxy, "GET", "test", path, more);
+        }
+        let flags = origin.requests().iter().skip(before).map(|request| heard(request).2).collect::<Vec<_>>();
+        flags.join(" ")
+    };
+    let field = |of: &str, name: &str| json!({"select_expr": {"operand": {"ident_expr": {"name": of}}, "field": name}});
+    let text = |text: &str| json!({"const_expr": {"string_value": text}});
+    let equal = |left: Value, right: Value| json!({"call_expr": {"function": "_==_", "args": [left, right]}});
+    assert_eq!(chosen(equal(field("request", "path"), text("/told"))), "01 00 01 00");
+    assert_eq!(chosen(equal(field("xds", "route_name"), text("named"))), "01 01 01 01");
+    assert_eq!(chosen(equal(field("xds", "cluster_name"), text("origin"))), "01 01 01 01");
+    let header = json!({"call_expr": {"function": "_[_]", "args": [field("request", "headers"), text("x-none")]}});
+    assert_eq!(chosen(equal(header, text("a"))), "00 00 00 00", "what has no value is not true");
+    assert_eq!(chosen(text("true")), "00 00 00 00", "nor is a text");
+}
+
+#[test]
 fn without_a_provider_requests_are_marked_and_counted() {
     let (origin, collector) = (hello(), collector());
     let proxy = Proxy::start(&site(json!({}), to_origin(), json!({}), origin.address, collector.address));

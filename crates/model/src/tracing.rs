@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Format, MetadataOf, OtlpTarget};
+use crate::{Expression, Format, MetadataOf, OtlpTarget};
 
 /// What a connection manager does about traces.
 #[derive(Debug, Clone, PartialEq)]
@@ -141,15 +141,18 @@ pub enum Sampler {
     Ratio(Share),
     /// As the caller did; without a caller's word as the sampler within.
     Parent(Box<Sampler>),
+    /// Those for which it is true, whatever their callers decided.
+    Expression(Box<Expression>),
 }
 
 impl Sampler {
-    /// Whether a trace is told; `parent` is what the caller decided.
-    pub fn takes(&self, trace: &[u8; 16], parent: Option<bool>) -> bool {
+    /// Whether a trace is told; `parent` is what the caller decided, and `holds` says what is true of the request.
+    pub fn takes(&self, trace: &[u8; 16], parent: Option<bool>, holds: &dyn Fn(&Expression) -> bool) -> bool {
         match (self, parent) {
             (Sampler::AlwaysOn, _) => true,
             (Sampler::Parent(_), Some(sampled)) => sampled,
-            (Sampler::Parent(within), None) => within.takes(trace, None),
+            (Sampler::Parent(within), None) => within.takes(trace, None, holds),
+            (Sampler::Expression(expression), _) => holds(expression),
             // As Envoy 1.40 reads an identifier.
             (Sampler::Ratio(share), _) => {
                 let [a, b, c, d, e, f, g, h, ..] = *trace;
@@ -162,6 +165,11 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No expression is true.
+    fn none(_: &Expression) -> bool {
+        false
+    }
 
     /// What Envoy 1.40 decided for half of all.
     #[test]
@@ -183,17 +191,27 @@ mod tests {
             (0x3100_0000_0000_0000, true),
             (0x6300_0000_0000_0000, false),
         ] {
-            assert_eq!(half.takes(&trace(first), None), taken, "{first:x}");
-            assert_eq!(half.takes(&trace(first), Some(true)), taken, "a caller has no say: {first:x}");
+            assert_eq!(half.takes(&trace(first), None, &none), taken, "{first:x}");
+            assert_eq!(half.takes(&trace(first), Some(true), &none), taken, "a caller has no say: {first:x}");
         }
     }
 
     #[test]
     fn a_caller_decides_where_it_is_asked() {
         let parent = Sampler::Parent(Box::new(Sampler::Ratio(Share { parts: 0, of: 100 })));
-        assert!(parent.takes(&[1; 16], Some(true)));
-        assert!(!parent.takes(&[1; 16], Some(false)) && !parent.takes(&[1; 16], None));
-        assert!(Sampler::AlwaysOn.takes(&[1; 16], Some(false)));
+        assert!(parent.takes(&[1; 16], Some(true), &none));
+        assert!(!parent.takes(&[1; 16], Some(false), &none) && !parent.takes(&[1; 16], None, &none));
+        assert!(Sampler::AlwaysOn.takes(&[1; 16], Some(false), &none));
+    }
+
+    #[test]
+    fn an_expression_decides_whatever_the_caller_did() {
+        let expression = Expression::parse("request.path == '/a'", Default::default()).unwrap();
+        let sampler = Sampler::Expression(Box::new(expression));
+        assert!(sampler.takes(&[1; 16], Some(false), &|_| true));
+        assert!(!sampler.takes(&[1; 16], Some(true), &none));
+        let parent = Sampler::Parent(Box::new(sampler));
+        assert!(!parent.takes(&[1; 16], Some(false), &|_| true), "the caller is asked first");
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub const SUPPORTED: &[&str] = &[
     "postrider.filters.network.shadow.v3.Shadow",
     "envoy.config.trace.v3.OpenTelemetryConfig",
     "envoy.extensions.tracers.opentelemetry.samplers.v3.AlwaysOnSamplerConfig",
+    "envoy.extensions.tracers.opentelemetry.samplers.v3.CELSamplerConfig",
     "envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig",
     "envoy.extensions.tracers.opentelemetry.samplers.v3.TraceIdRatioBasedSamplerConfig",
 ];

@@ -153,7 +153,18 @@ fn what_is_not_there_is_refused_by_name() {
         "\"@type\": type.googleapis.com/envoy.config.trace.v3.DatadogConfig, collector_cluster: c, service_name: s";
     assert!(refused(datadog).contains("DatadogConfig`"), "{}", refused(datadog));
     let cel = "\"@type\": type.googleapis.com/envoy.extensions.tracers.opentelemetry.samplers.v3.CELSamplerConfig";
-    let sampler = format!("{OPENTELEMETRY}, {GRPC}, sampler: {{ name: s, typed_config: {{ {cel} }} }}");
-    assert!(refused(&sampler).contains("CELSampler"), "{}", refused(&sampler));
+    let sampler =
+        |more: &str| format!("{OPENTELEMETRY}, {GRPC}, sampler: {{ name: s, typed_config: {{ {cel}{more} }} }}");
+    let nothing = refused(&sampler(""));
+    assert!(nothing.contains("the sampler has no expression"), "{nothing}");
+    let empty = refused(&sampler(", expression: {}"));
+    assert!(empty.contains("an expression is required"), "{empty}");
+    let broken = refused(&sampler(", expression: { cel_expr_string: 'request.path == ' }"));
+    assert!(broken.contains("samplers.v3") || broken.contains("cel_expr_string"), "{broken}");
+    let dynatrace =
+        "\"@type\": type.googleapis.com/envoy.extensions.tracers.opentelemetry.samplers.v3.DynatraceSamplerConfig";
+    let dynatrace =
+        format!("{OPENTELEMETRY}, {GRPC}, sampler: {{ name: s, typed_config: {{ {dynatrace}, tenant: t }} }}");
+    assert!(refused(&dynatrace).contains("DynatraceSampler"), "{}", refused(&dynatrace));
     assert!(refused(OPENTELEMETRY).contains("`grpc_service` or `http_service`"), "{}", refused(OPENTELEMETRY));
 }

@@ -9,9 +9,9 @@
 
 use std::rc::Rc;
 
-use postrider_filter_api::{Logged, Moment, OpenSpan, SpanIds, Trace, TraceReason};
+use postrider_filter_api::{Logged, Moment, OpenSpan, SpanIds, Trace, TraceReason, cel};
 use postrider_http::{Fields, HeaderId};
-use postrider_model::{Format, RouteTracing};
+use postrider_model::{Expression, Format, RouteTracing};
 use postrider_telemetry::stats::sets::http_tracing as stat;
 use postrider_upstream::Random;
 
@@ -130,7 +130,7 @@ impl Exchange {
         reason
     }
 
-    fn begin_part(&self, tracing: &HttpTracing, reason: TraceReason, worker: &Rc<Worker>) -> Option<Part> {
+    fn begin_part(&self, tracing: &HttpTracing, reason: TraceReason, worker: &Worker) -> Option<Part> {
         let (tracer, exporter) = (tracing.model.tracer.as_ref()?, tracing.exporter.clone()?);
         let random = &worker.random;
         let caller = match Caller::read(&self.request.fields) {
@@ -144,7 +144,7 @@ impl Exchange {
         };
         let by_caller = caller.as_ref().map(|caller| caller.sampled);
         let allowed = match &tracer.sampler {
-            Some(sampler) => sampler.takes(&trace, by_caller),
+            Some(sampler) => sampler.takes(&trace, by_caller, &|expression| self.holds(expression, worker)),
             None => by_caller.unwrap_or(true),
         };
         let is_told = allowed && reason != TraceReason::None;
@@ -153,6 +153,11 @@ impl Exchange {
         let tell = move |child: &OpenSpan, ends| exporter.take(&of_child(child, ends));
         let span = OpenSpan::new(ids, state.into(), self.info.start, is_told, Rc::new(tell));
         Some(Part { span: Rc::new(span), caller, allowed, attempt: None })
+    }
+
+    fn holds(&self, expression: &Expression, worker: &Worker) -> bool {
+        let now = worker.clock.wall(self.info.started);
+        cel::is_true(expression, &self.format_context(&[], now).facts())
     }
 
     /// What the request is called: by a format, or else by its route or the other side. One that `is_new` and that nobody calls

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_config_core::Diagnostic;
 use postrider_model::{
-    CustomTag, Decorator, Format, MetadataOf, OtlpTarget, RouteTracing, Sampler, Sampling, Share, TagKind, TagSource,
-    Tracer, Tracing,
+    CustomTag, Decorator, Expression, Format, MetadataOf, OtlpTarget, Reading, RouteTracing, Sampler, Sampling, Share,
+    TagKind, TagSource, Tracer, Tracing,
 };
 
 use super::context::Lowering;
-use super::{detection, grpc_target, headers, otlp_sink};
+use super::{detection, grpc_target, headers, locate, otlp_sink, value};
 use crate::reader::Reader;
 use crate::runtime::Entry;
 
@@ -40,6 +41,7 @@ const OPENTELEMETRY: &str = "envoy.config.trace.v3.OpenTelemetryConfig";
 
 const ALWAYS_ON: &str = "envoy.extensions.tracers.opentelemetry.samplers.v3.AlwaysOnSamplerConfig";
 const RATIO: &str = "envoy.extensions.tracers.opentelemetry.samplers.v3.TraceIdRatioBasedSamplerConfig";
+const CEL: &str = "envoy.extensions.tracers.opentelemetry.samplers.v3.CELSamplerConfig";
 const PARENT: &str = "envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig";
 
 /// Samplers stand in samplers; no deeper than this, which nobody reaches who means it.
@@ -279,6 +281,7 @@ fn sampler(cx: &mut Lowering<'_>, at: &Reader<'_>, depth: usize) -> Option<Sampl
             let share = config.message("sampling_percentage").map(|at| share(&at));
             Some(Sampler::Ratio(share.unwrap_or(Share { parts: 0, of: 100 })))
         }
+        (CEL, Some(config)) => expression(cx, config).map(|found| Sampler::Expression(Box::new(found))),
         (PARENT, Some(config)) if depth < MAX_DEPTH => {
             let Some(within) = config.message("wrapped_sampler") else {
                 cx.missing(config, "the sampler has none for requests without a parent", "`wrapped_sampler`");
@@ -292,6 +295,27 @@ fn sampler(cx: &mut Lowering<'_>, at: &Reader<'_>, depth: usize) -> Option<Sampl
         }
         _ => {
             cx.refuse_extension(at, "typed_config", &any);
+            None
+        }
+    }
+}
+
+/// The expression of a sampler.
+fn expression(cx: &mut Lowering<'_>, config: &Reader<'_>) -> Option<Expression> {
+    const FIELD: &str = "expression";
+    let Some(at) = config.message(FIELD) else {
+        cx.missing(config, "the sampler has no expression", "`expression: {cel_expr_parsed: …}`");
+        return None;
+    };
+    at.read_whole();
+    match Reading::all(&value::value(at.as_message()), Expression::read_any) {
+        Ok(read) => read,
+        Err(errors) => {
+            for error in errors {
+                let span = locate(at.as_message(), &error.path).or(config.span_of(FIELD));
+                let path = if error.path.is_empty() { at.path().to_owned() } else { at.path_of(&error.path) };
+                cx.push(Diagnostic::error("invalid-expression", error.message).at(span).path(path));
+            }
             None
         }
     }
