@@ -109,6 +109,38 @@ fn a_listener_that_accepts_nothing_from_a_network_is_refused() {
 }
 
 #[test]
+fn what_cannot_stand_in_the_shadow_of_connections_is_named_with_what_can() {
+    let refused = |filter: &str| {
+        let text = format!(
+            r#"
+static_resources:
+  listeners:
+  - name: one
+    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 1 }} }}
+    filter_chains:
+    - filters:
+      - name: shadow
+        typed_config:
+          "@type": type.googleapis.com/postrider.filters.network.shadow.v3.Shadow
+          filter: {{ "@type": type.googleapis.com/envoy.extensions.filters.network.{filter} }}
+      - name: echo
+        typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.network.echo.v3.Echo }}
+"#
+        );
+        let outcome = outcome("envoy.yaml", &text);
+        assert!(outcome.snapshot.is_none(), "{filter} is accepted");
+        assert_eq!(outcome.diagnostics.errors(), 1, "{}", common::said(&outcome));
+        common::said(&outcome)
+    };
+    let rbac = refused("rbac.v3.RBAC, stat_prefix: who, rules: {}");
+    assert!(rbac.contains("network.rbac.v3.RBAC` cannot stand in the shadow of connections"), "{rbac}");
+    assert!(rbac.contains("expected: a connection_limit or local_ratelimit"), "{rbac}");
+    assert!(rbac.contains("help: `shadow_rules`"), "{rbac}");
+    let echo = refused("echo.v3.Echo");
+    assert!(echo.contains("network.echo.v3.Echo` cannot stand") && !echo.contains("help:"), "{echo}");
+}
+
+#[test]
 fn a_written_field_means_what_it_means_in_envoy() {
     let snapshot = accepted();
     let listener = &snapshot.listeners[0];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_config_core::Severity;
+use postrider_config_core::{Diagnostics, Severity};
 use postrider_model::{ChainLimit, ConnectionHandler, ConnectionLimit, ConnectionRate, FilterSlot};
 
 use super::context::Lowering;
@@ -20,12 +20,14 @@ const GOLANG: &str = "envoy.extensions.filters.network.golang.v3alpha.Config";
 const GUARDS: [&str; 6] = [
     MODULE,
     GOLANG,
-    "envoy.extensions.filters.network.rbac.v3.RBAC",
+    RBAC,
     "envoy.extensions.filters.network.set_filter_state.v3.Config",
     "envoy.extensions.filters.network.sni_cluster.v3.SniCluster",
     "envoy.extensions.filters.network.wasm.v3.Wasm",
 ];
 const LIMIT: &str = "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
+
+const RBAC: &str = "envoy.extensions.filters.network.rbac.v3.RBAC";
 
 const RATE: &str = "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit";
 
@@ -140,7 +142,7 @@ fn shadowed(cx: &mut Lowering<'_>, name: &str, at: &Reader<'_>) -> Option<ChainL
     };
     let config = inner.reader.as_ref()?;
     if ![LIMIT, RATE].contains(&inner.type_name) {
-        cx.refuse_extension(at, "filter", &inner);
+        not_in_shadow(cx, at, &inner);
         return None;
     }
     let mut limit = of_kind(cx, inner.type_name, config)?;
@@ -150,6 +152,19 @@ fn shadowed(cx: &mut Lowering<'_>, name: &str, at: &Reader<'_>) -> Option<ChainL
     };
     *shadow = Some(name.to_owned());
     Some(limit)
+}
+
+fn not_in_shadow(cx: &mut Lowering<'_>, at: &Reader<'_>, inner: &AnyReader<'_>) {
+    let text = format!("`{}` cannot stand in the shadow of connections", inner.type_name);
+    // Marks the field as refused without a second finding about it.
+    at.refuse("filter", &text, &mut Diagnostics::new());
+    let refusal = at.diagnostic_at("filter", Severity::Error, "unsupported-value", text);
+    let refusal = refusal.at(inner.span.or_else(|| at.span_of("filter")));
+    let refusal = refusal.expected("a connection_limit or local_ratelimit");
+    cx.push(match inner.type_name {
+        RBAC => refusal.help("`shadow_rules` and `shadow_matcher` of the filter itself turn nobody away"),
+        _ => refusal,
+    });
 }
 
 fn limit(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Option<ConnectionLimit> {
