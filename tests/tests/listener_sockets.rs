@@ -78,6 +78,47 @@ fn an_additional_address_has_options_of_its_own() {
 }
 
 #[test]
+fn a_socket_option_may_be_for_one_kind_of_sockets() {
+    let ports: [u16; 5] = std::array::from_fn(|_| net::free_port());
+    let place = |port: u16| json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
+    // SO_KEEPALIVE by its number.
+    let keepalive = |kind: Value| {
+        let mut option = json!({"level": 1, "name": 9, "int_value": 1});
+        option.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+        json!([option])
+    };
+    let kinds = [
+        (json!({"type": {"stream": {}}}), true),
+        (json!({"type": {"datagram": {}}}), false),
+        (json!({"ip_version": "SOCKET_IP_VERSION_IPV4"}), true),
+        (json!({"ip_version": "SOCKET_IP_VERSION_IPV6"}), false),
+        (json!({"type": {}, "ip_version": "SOCKET_IP_VERSION_UNSPECIFIED"}), true),
+    ];
+    let more: Vec<Value> = kinds[1..]
+        .iter()
+        .zip(&ports[1..])
+        .map(|((kind, _), port)| {
+            json!({"address": place(*port), "socket_options": {"socket_options": keepalive(kind.clone())}})
+        })
+        .collect();
+    let _proxy = Proxy::start(&answering(
+        "",
+        json!({
+            "address": place(ports[0]),
+            "socket_options": keepalive(kinds[0].0.clone()),
+            "additional_addresses": more,
+        }),
+    ));
+    for (port, (kind, is_set)) in ports.into_iter().zip(kinds) {
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut client = RawClient::connect(server);
+        assert_eq!(client.exchange(get("/")).status, 200);
+        wait_until("nothing else is under way", || asks_in(&client, server).is_some() || !is_set);
+        assert_eq!(asks_in(&client, server).is_some(), is_set, "{kind}");
+    }
+}
+
+#[test]
 fn an_address_of_ipv6_may_serve_ipv4_as_well() {
     if std::net::TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_err() {
         eprintln!("skipped: this system has no IPv6");

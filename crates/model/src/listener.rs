@@ -242,6 +242,14 @@ pub struct NumberedOption {
     /// As it stands in memory: an int has four bytes.
     pub value: Vec<u8>,
     pub when: OptionMoment,
+    /// Left out on IP sockets of the other version.
+    pub ip_version: Option<IpVersion>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IpVersion {
+    V4,
+    V6,
 }
 
 /// When an option is set.

@@ -38,6 +38,26 @@ pub struct NumberedOption {
     /// As it stands in memory.
     pub value: Vec<u8>,
     pub when: OptionMoment,
+    /// Left out on IP sockets of the other version.
+    pub ip_version: Option<IpVersion>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IpVersion {
+    V4,
+    V6,
+}
+
+impl IpVersion {
+    /// None of a socket that has none, such as a Unix one.
+    fn of(socket: &impl AsFd) -> io::Result<Option<Self>> {
+        let domain = SockRef::from(socket).domain()?;
+        Ok(match domain {
+            Domain::IPV4 => Some(Self::V4),
+            Domain::IPV6 => Some(Self::V6),
+            _ => None,
+        })
+    }
 }
 
 /// When an option is set.
@@ -165,12 +185,17 @@ fn set_fast_open(socket: &Socket, queue: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets those of `options` whose moment has come.
+/// Sets those of `options` whose moment has come and that are for sockets of this kind.
 ///
 /// # Errors
 /// The system knows no such option, or takes no such value; the text names it.
 pub fn set_options(socket: &impl AsFd, options: &[NumberedOption], moment: OptionMoment) -> io::Result<()> {
     for option in options.iter().filter(|option| option.when == moment) {
+        if let (Some(wanted), Some(version)) = (option.ip_version, IpVersion::of(socket)?)
+            && wanted != version
+        {
+            continue;
+        }
         set_option(socket, option).map_err(|error| {
             let text = format!("socket option {}/{}: {error}", option.level, option.name);
             io::Error::new(error.kind(), text)
@@ -310,6 +335,7 @@ mod tests {
             name,
             value: value.to_ne_bytes().to_vec(),
             when,
+            ip_version: None,
         };
         let numbered = vec![option(libc::SO_RCVBUF, 9000, OptionMoment::BeforeBind)];
         let options = ListenOptions { backlog: 8, numbered, ..Default::default() };
@@ -320,6 +346,24 @@ mod tests {
         let unknown = vec![option(9999, 1, OptionMoment::WhenListening)];
         let error = listen(&any, &ListenOptions { numbered: unknown, ..options }).unwrap_err().to_string();
         assert!(error.starts_with("socket option 1/9999: "), "{error}");
+    }
+
+    #[test]
+    fn options_of_one_ip_version_are_left_out_on_sockets_of_the_other() {
+        let (four, unix) =
+            (Socket::new(Domain::IPV4, Type::STREAM, None), Socket::new(Domain::UNIX, Type::STREAM, None));
+        let unknown = |ip_version| NumberedOption {
+            level: libc::SOL_SOCKET,
+            name: 9999,
+            value: vec![0; 4],
+            when: OptionMoment::BeforeBind,
+            ip_version: Some(ip_version),
+        };
+        let sets =
+            |socket: &Socket, version| set_options(socket, &[unknown(version)], OptionMoment::BeforeBind).is_err();
+        let (four, unix) = (four.unwrap(), unix.unwrap());
+        assert_eq!((sets(&four, IpVersion::V4), sets(&four, IpVersion::V6)), (true, false));
+        assert_eq!((sets(&unix, IpVersion::V4), sets(&unix, IpVersion::V6)), (true, true), "it has no version");
     }
 
     #[test]

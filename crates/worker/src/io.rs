@@ -551,7 +551,17 @@ fn system_option(option: &NumberedOption) -> postrider_sys::NumberedOption {
         postrider_model::OptionMoment::AfterBind => OptionMoment::AfterBind,
         postrider_model::OptionMoment::WhenListening => OptionMoment::WhenListening,
     };
-    postrider_sys::NumberedOption { level: option.level, name: option.name, value: option.value.clone(), when }
+    let ip_version = option.ip_version.map(|version| match version {
+        postrider_model::IpVersion::V4 => postrider_sys::IpVersion::V4,
+        postrider_model::IpVersion::V6 => postrider_sys::IpVersion::V6,
+    });
+    postrider_sys::NumberedOption {
+        level: option.level,
+        name: option.name,
+        value: option.value.clone(),
+        when,
+        ip_version,
+    }
 }
 
 /// A local address could not be taken. Says what the system says.

@@ -219,6 +219,7 @@ fn as_client(wanted: &WantedSource, others: &[NumberedOption]) -> Vec<NumberedOp
         name,
         value: value.to_ne_bytes().to_vec(),
         when: OptionMoment::BeforeBind,
+        ip_version: None,
     };
     let transparent = if wanted.address.is_ipv4() { TRANSPARENT_V4 } else { TRANSPARENT_V6 };
     let mut all = others.to_vec();

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use postrider_model::{Address, NumberedOption, OptionMoment, TcpKeepalive};
+use postrider_model::{Address, IpVersion, NumberedOption, OptionMoment, TcpKeepalive};
 
 use super::context::Lowering;
 use crate::reader::Reader;
@@ -98,21 +98,26 @@ pub(super) fn socket_options(
     for option in at.list("socket_options") {
         option.ignore("description", "free text");
         let (level, name, value) = (option.i64("level"), option.i64("name"), option.i64("int_value"));
+        option.whole("type");
+        // No socket of ours is for datagrams.
+        if option.message("type").is_some_and(|kind| kind.has("datagram")) {
+            for field in ["type", "level", "name", "int_value", "buf_value", "state", "ip_version"] {
+                option.ignore(field, "it is for datagram sockets");
+            }
+            continue;
+        }
+        let ip_version = ip_version(&option);
         let when = match option.enum_name("state").as_str() {
             "STATE_BOUND" => OptionMoment::AfterBind,
             "STATE_LISTENING" => OptionMoment::WhenListening,
             _ => OptionMoment::BeforeBind,
         };
-        for field in ["type", "ip_version"] {
-            if option.has(field) {
-                cx.refuse(&option, field, "a socket option for some kinds of sockets");
-            }
-        }
         if option.oneof("value") == Some("buf_value") {
-            others.extend(numbered(cx, &option, option.bytes("buf_value").to_vec(), when));
+            others.extend(numbered(cx, &option, option.bytes("buf_value").to_vec(), when, ip_version));
             continue;
         }
-        let number = u32::try_from(value).ok();
+        // What has a name in the model is for sockets of either version.
+        let number = u32::try_from(value).ok().filter(|_| ip_version.is_none());
         match (level, name, number, &mut keepalive) {
             (1, 2 | 15, Some(1), _) | (6, 1, Some(1), _) => {
                 option.ignore("int_value", "always set");
@@ -128,7 +133,7 @@ pub(super) fn socket_options(
             }
             (6, 6, Some(probes), Some(keepalive)) => keepalive.get_or_insert_default().probes = Some(probes),
             _ => match i32::try_from(value) {
-                Ok(value) => others.extend(numbered(cx, &option, value.to_ne_bytes().to_vec(), when)),
+                Ok(value) => others.extend(numbered(cx, &option, value.to_ne_bytes().to_vec(), when, ip_version)),
                 Err(_) => cx.error(&option, "int_value", "invalid-value", format!("{value} does not fit an int")),
             },
         }
@@ -136,7 +141,21 @@ pub(super) fn socket_options(
     others
 }
 
-fn numbered(cx: &mut Lowering<'_>, at: &Reader<'_>, value: Vec<u8>, when: OptionMoment) -> Option<NumberedOption> {
+fn ip_version(option: &Reader<'_>) -> Option<IpVersion> {
+    match option.enum_name("ip_version").as_str() {
+        "SOCKET_IP_VERSION_IPV4" => Some(IpVersion::V4),
+        "SOCKET_IP_VERSION_IPV6" => Some(IpVersion::V6),
+        _ => None,
+    }
+}
+
+fn numbered(
+    cx: &mut Lowering<'_>,
+    at: &Reader<'_>,
+    value: Vec<u8>,
+    when: OptionMoment,
+    ip_version: Option<IpVersion>,
+) -> Option<NumberedOption> {
     let number = |cx: &mut Lowering<'_>, field: &str| {
         let number = i32::try_from(at.i64(field));
         if number.is_err() {
@@ -145,5 +164,5 @@ fn numbered(cx: &mut Lowering<'_>, at: &Reader<'_>, value: Vec<u8>, when: Option
         number.ok()
     };
     let (level, name) = (number(cx, "level"), number(cx, "name"));
-    Some(NumberedOption { level: level?, name: name?, value, when })
+    Some(NumberedOption { level: level?, name: name?, value, when, ip_version })
 }

@@ -29,7 +29,7 @@ pub(super) fn binding(cx: &mut Lowering<'_>, at: &Reader<'_>) -> Binding {
     if let Some(freely) = at.bool_wrapper("freebind") {
         let (level, name) = FREEBIND;
         let value = i32::from(freely).to_ne_bytes().to_vec();
-        options.push(NumberedOption { level, name, value, when: OptionMoment::BeforeBind });
+        options.push(NumberedOption { level, name, value, when: OptionMoment::BeforeBind, ip_version: None });
     }
     let mut binding = Binding { sources: Vec::new(), options, keepalive };
     if let Some(selector) = at.message("local_address_selector") {

@@ -135,7 +135,13 @@ impl Kept {
             2 => OptionMoment::WhenListening,
             _ => OptionMoment::BeforeBind,
         };
-        Some(NumberedOption { level: self.level.try_into().ok()?, name: self.name.try_into().ok()?, value, when })
+        Some(NumberedOption {
+            level: self.level.try_into().ok()?,
+            name: self.name.try_into().ok()?,
+            value,
+            when,
+            ip_version: None,
+        })
     }
 }
 
