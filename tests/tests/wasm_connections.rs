@@ -239,6 +239,16 @@ fn the_admin_says_which_connections_end_when_a_module_fails() {
 }
 
 #[test]
+fn the_admin_does_not_say_of_a_log_that_it_answers_requests() {
+    if !postrider_only() {
+        return;
+    }
+    let line = carried(Origin::tcp_echo(""), &[], json!({"access_log": [logger(&counting())]}));
+    let text = line.proxy.admin_get("/plugins").text().to_owned();
+    assert!(text.contains("on error leave the record out; a call has"), "{text}");
+}
+
+#[test]
 fn requests_pass_a_filter_of_bytes() {
     // `hello` of the client and `world` of the origin are written in capitals.
     let origin = Origin::fixed("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nworld");

@@ -63,11 +63,11 @@ pub struct Policy {
     pub circuit: CircuitRule,
     /// The clusters that it may call; `None` is any.
     pub clusters: Option<Vec<String>>,
-    /// Below HTTP: what ends, whatever `on_error` says.
+    /// Where there is nothing to answer: what ends, whatever `on_error` says.
     pub ends: Option<Ends>,
 }
 
-/// What a plugin ends that sees connections and fails, for there is nothing to answer.
+/// What a plugin ends that fails where there is nothing to answer: at connections and records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     /// The connection, and each later one that it cannot have its part of.
@@ -75,6 +75,8 @@ pub enum Ends {
     /// The connection; later ones pass it by.
     OneConnection,
     Process,
+    /// The record that it would have written, and nothing else.
+    Record,
 }
 
 /// What becomes of a stream whose plugin failed.

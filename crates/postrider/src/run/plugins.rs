@@ -229,6 +229,7 @@ fn status(facts: &Facts, note: Option<&str>, standing: Standing) -> PluginStatus
             (Some(Ends::Connection), _) => "end the connection".to_owned(),
             (Some(Ends::OneConnection), _) => "end the connection, and let the next ones pass".to_owned(),
             (Some(Ends::Process), _) => "end the process".to_owned(),
+            (Some(Ends::Record), _) => "leave the record out".to_owned(),
             (None, OnError::Continue) => "continue".to_owned(),
             (None, OnError::Respond(status)) => status.to_string(),
         },

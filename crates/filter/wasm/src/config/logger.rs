@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use postrider_filter_api::plugin::Facts;
+use postrider_filter_api::plugin::{Ends, Facts};
 use postrider_filter_api::{AccessLogger, ConfigError, LoggerFactory, Place, WatchedFile};
 use postrider_model::Value;
 
@@ -15,7 +15,9 @@ pub(super) const KIND: &str = "envoy.extensions.access_loggers.wasm.v3.WasmAcces
 
 /// Builds the logger.
 pub(super) fn build(name: &str, value: &Value) -> Result<Arc<dyn LoggerFactory>, ConfigError> {
-    Ok(Arc::new(Logger(Read::of(name, value)?)))
+    let mut read = Read::of(name, value)?;
+    Arc::make_mut(&mut read.facts).policy.ends = Some(Ends::Record);
+    Ok(Arc::new(Logger(read)))
 }
 
 struct Logger(Read);
