@@ -18,7 +18,13 @@ pub fn render(journey: &Journey<'_>, places: &Places<'_>) -> Value {
         "listener": { "name": journey.listener.name, "place": place(places, &journey.listener.origin.0) },
     });
     out["filter_chain"] = match journey.chain {
-        Some(chain) => json!({ "name": &*chain.name, "place": place(places, &chain.model.origin.0) }),
+        Some(chain) => json!({
+            "name": &*chain.name,
+            "place": place(places, &chain.model.origin.0),
+            "behind": words::gates(&chain.model)
+                .map(|(name, path)| json!({ "name": name, "place": path.map(|path| place(places, path)) }))
+                .collect::<Value>(),
+        }),
         None => Value::Null,
     };
     match &journey.reading {

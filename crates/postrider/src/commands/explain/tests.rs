@@ -229,6 +229,48 @@ fn a_request_that_the_listener_refuses_says_with_what() {
 }
 
 #[test]
+fn what_a_connection_has_to_pass_first_is_told() {
+    let folder = std::env::temp_dir().join(format!("postrider-explain-gates-{}", std::process::id()));
+    std::fs::write(
+        &folder,
+        r#"
+static_resources:
+  listeners:
+  - address: { socket_address: { address: 127.0.0.1, port_value: 8080 } }
+    filter_chains:
+    - filters:
+      - name: some
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit
+          stat_prefix: few
+          max_connections: 10
+      - name: who
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.rbac.v3.RBAC
+          stat_prefix: who
+          rules: { policies: { all: { permissions: [{ any: true }], principals: [{ any: true }] } } }
+      - name: web
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: web
+          http_filters:
+          - name: router
+            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+          route_config:
+            virtual_hosts: [{ name: all, domains: ["*"], routes: [{ match: { prefix: / }, direct_response: { status: 200 } }] }]
+"#,
+    )
+    .unwrap();
+    let checked = config::check(&Input::argument(&folder), None, 1).unwrap();
+    std::fs::remove_file(&folder).unwrap();
+    let (json, text) = explain(&checked, "http://127.0.0.1:8080/", &[]);
+    let behind = &json["filter_chain"]["behind"];
+    assert_eq!(behind[0]["name"], "at most 10 connections (connection_limit.few)", "{json:#}");
+    assert_eq!((&behind[1]["name"], &behind[1]["place"]["line"]), (&"who".into(), &14.into()), "{json:#}");
+    assert!(text.contains("behind        who"), "{text}");
+}
+
+#[test]
 fn a_client_address_may_lack_the_port() {
     assert_eq!(client_address("::1"), Ok("[::1]:0".parse().unwrap()));
     assert_eq!(client_address("10.0.0.1:7"), Ok("10.0.0.1:7".parse().unwrap()));

@@ -23,6 +23,9 @@ pub fn render(journey: &Journey<'_>, places: &Places<'_>, colour: bool) -> Strin
         Some(chain) => {
             let name = if chain.name.is_empty() { "(no name)" } else { &chain.name };
             page.line("filter chain", name, &chain.model.origin.0);
+            for (gate, path) in words::gates(&chain.model) {
+                page.line("behind", &gate, path.unwrap_or_default());
+            }
         }
         None => page.line("filter chain", "none takes this connection: it is closed", ""),
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use postrider_model::{ConnectionHandler, Discovery, GrpcTimeout, LoadBalancing, PathMatch, Route};
+use postrider_model::{
+    ChainLimit, ConnectionHandler, Discovery, FilterChain, GrpcTimeout, LoadBalancing, PathMatch, Route,
+};
 
 use super::journey::{End, Journey, Winner};
 
@@ -24,6 +26,20 @@ pub fn policy(policy: &LoadBalancing) -> &'static str {
         LoadBalancing::RingHash(_) => "ring hash",
         LoadBalancing::Maglev(_) => "Maglev",
     }
+}
+
+/// What a connection has to pass before it is served, in order: what it is called, and the dialect's path to it where there
+/// is one.
+pub fn gates(chain: &FilterChain) -> impl Iterator<Item = (String, Option<&str>)> {
+    let limits = chain.limits.iter().map(|limit| match limit {
+        ChainLimit::Held(held) => format!("at most {} connections (connection_limit.{})", held.most, held.stat_prefix),
+        ChainLimit::Rate(rate) => {
+            let interval = rate.fill_interval.as_secs_f64();
+            format!("{} connections in {interval} s (local_rate_limit.{})", rate.tokens_per_fill, rate.stat_prefix)
+        }
+    });
+    let guards = chain.guards.iter().map(|guard| (guard.name.clone(), Some(guard.origin.0.as_str())));
+    limits.map(|limit| (limit, None)).chain(guards)
 }
 
 /// What the route wants of a path, so that one without a name can be told from the others.
