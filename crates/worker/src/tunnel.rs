@@ -15,7 +15,7 @@ use postrider_telemetry::stats::sets::cluster as stat;
 
 use crate::cluster::{Cluster, Upstream};
 use crate::format::{Absent, Context, OfUpstream};
-use crate::http::{apply_edits, evaluate_edits, uuid};
+use crate::http::{add_fields, evaluate_edits, uuid};
 use crate::io::Io;
 use crate::worker::Worker;
 
@@ -66,7 +66,7 @@ pub(crate) fn request(tunneling: &Tunneling, info: &mut StreamInfo, worker: &Wor
         }
     }
     head.set_version(Version::Http11);
-    apply_edits(&tunneling.headers, &mut head.fields, &mut edits);
+    add_fields(&tunneling.headers, &mut head.fields, &mut edits);
     Ok(head)
 }
 

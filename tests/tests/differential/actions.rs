@@ -16,6 +16,7 @@ pub fn scenes() -> Vec<Scene> {
         levels(),
         levels_reversed(),
         removals(),
+        removed_beside_additions(),
         clusters(),
         attempts(),
         policies(),
@@ -395,6 +396,29 @@ fn removals() -> Scene {
     )
     .get_with("/", "x-gone: 1\r\nX-Gone: 2\r\nuser-agent: me\r\naccept: */*\r\ncookie: a=b\r\nx-kept: 1\r\n")
     .answers("/", &["fields"])
+}
+
+fn removed_beside_additions() -> Scene {
+    let says = |name: &str, value: &str, action: &str| json!({"header": {"key": name, "value": value}, "append_action": action});
+    Scene::routes(
+        "removed-beside-additions",
+        json!([to_a(
+            "/",
+            json!({
+                "request_headers_to_remove": ["x-old"],
+                "request_headers_to_add": [
+                    says("x-new", "%REQ(x-old)%", "ADD_IF_ABSENT"),
+                    says("x-kept", "%REQ(x-old?x-other)%", "OVERWRITE_IF_EXISTS"),
+                ],
+                "response_headers_to_remove": ["x-origin"],
+                "response_headers_to_add": [
+                    says("x-new", "%RESP(x-origin)%", "ADD_IF_ABSENT"),
+                    says("x-was", "%REQ(x-old)%", "APPEND_IF_EXISTS_OR_ADD"),
+                ],
+            })
+        )]),
+    )
+    .each("/", &["", "x-old: 1\r\n", "x-old: 1\r\nx-kept: 2\r\n", "x-old: 1\r\nx-kept: 2\r\nx-other: 3\r\n"])
 }
 
 fn clusters() -> Scene {

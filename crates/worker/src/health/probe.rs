@@ -25,7 +25,7 @@ use super::talk::{Talk, contains_in_order};
 use crate::cluster::{self, Cluster};
 use crate::format::{Context as Formats, OfUpstream};
 use crate::h2;
-use crate::http::{apply_edits, evaluate_edits};
+use crate::http::{add_fields, evaluate_edits, remove_fields};
 use crate::io::Io;
 use crate::plan::{ClusterPlan, Transport};
 use crate::proxy_protocol;
@@ -414,5 +414,6 @@ fn edit(edits: &HeaderEdits, head: &mut RequestHead, endpoint: &Endpoint, cluste
             upstream: OfUpstream { cluster: Some(cluster), ..OfUpstream::default() },
         },
     );
-    apply_edits(edits, &mut head.fields, &mut values);
+    remove_fields(edits, &mut head.fields);
+    add_fields(edits, &mut head.fields, &mut values);
 }

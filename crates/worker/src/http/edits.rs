@@ -54,12 +54,16 @@ fn weighted_cluster(table: &Table, route: u32, weighted: Option<usize>) -> Optio
     }
 }
 
-/// Applies removals, then additions with the values that [`evaluate`] found. As in Envoy each condition looks at the fields
-/// that the removals left, then what overwrites is written, and then what adds.
-pub(crate) fn apply(edits: &HeaderEdits, fields: &mut Fields, values: &mut Vec<(usize, Vec<u8>)>) {
+/// Applies removals. They come first: as in Envoy, additions do not find what is removed beside them.
+pub(crate) fn remove(edits: &HeaderEdits, fields: &mut Fields) {
     for name in &edits.remove {
         fields.remove_name(name.as_bytes());
     }
+}
+
+/// Applies additions with the values that [`evaluate`] found. As in Envoy each condition looks at the fields that the removals
+/// left, then what overwrites is written, and then what adds.
+pub(crate) fn add(edits: &HeaderEdits, fields: &mut Fields, values: &mut Vec<(usize, Vec<u8>)>) {
     let applies = |fields: &Fields, header: &HeaderValue, value: &[u8]| {
         let exists = || fields.get_name(header.name.as_bytes()).is_some();
         let holds = match header.action {
@@ -104,7 +108,10 @@ pub(super) fn mutate(
         b"upgrade",
     ];
     match mutation {
-        HeaderMutation::Edits(edits) => apply(edits, fields, &mut evaluate(edits)),
+        HeaderMutation::Edits(edits) => {
+            remove(edits, fields);
+            add(edits, fields, &mut evaluate(edits));
+        }
         HeaderMutation::RemoveMatching(condition) => {
             fields.retain(|field| {
                 let goes = || std::str::from_utf8(field.name).is_ok_and(|name| condition.matches(name));

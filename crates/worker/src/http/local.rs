@@ -351,8 +351,9 @@ impl Exchange {
         }
         let now = connection.worker.clock.wall(self.info.started);
         for level in levels {
+            edits::remove(level, &mut self.response.fields);
             let mut values = edits::evaluate(level, &self.format_context(&[], now));
-            edits::apply(level, &mut self.response.fields, &mut values);
+            edits::add(level, &mut self.response.fields, &mut values);
         }
     }
 }

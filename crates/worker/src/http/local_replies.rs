@@ -74,7 +74,7 @@ impl Exchange {
     fn add_headers(&mut self, headers: &HeaderEdits, now: std::time::SystemTime) {
         if !headers.is_empty() {
             let mut values = edits::evaluate(headers, &self.format_context(&self.reply_body, now));
-            edits::apply(headers, &mut self.response.fields, &mut values);
+            edits::add(headers, &mut self.response.fields, &mut values);
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) use attempt_record::{size_of_request, size_of_response};
 pub(crate) use attempts::{Attempts, Reset, Verdict, draw as drawn_wait};
 pub(crate) use choice::{combine, hash_of_address, hash_of_noted, with_noted};
 pub use client_certificate::tell_certificate;
-pub(crate) use edits::{apply as apply_edits, evaluate as evaluate_edits, uuid};
+pub(crate) use edits::{add as add_fields, evaluate as evaluate_edits, remove as remove_fields, uuid};
 pub(crate) use exchange::Exchange;
 pub(crate) use identity::is_usual;
 pub use identity::{Ends, identify};

@@ -69,8 +69,9 @@ impl Exchange {
             self.find_groups(connection);
             let now = connection.worker.clock.wall(self.info.started);
             for level in edits::request_levels(table, route, self.weighted) {
+                edits::remove(level, &mut self.request.fields);
                 let mut values = edits::evaluate(level, &self.format_context(&[], now));
-                edits::apply(level, &mut self.request.fields, &mut values);
+                edits::add(level, &mut self.request.fields, &mut values);
             }
             by_format = self.rewrites_by_format(forward, now);
         }
