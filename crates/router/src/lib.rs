@@ -26,6 +26,6 @@ mod trie;
 pub use conditions::{HeaderTest, Nothing, Surroundings, query_value};
 pub use explain::{Explanation, Outcome, Tried, TriedHost};
 pub use pattern::{Judge, Judges};
-pub use redirect::redirect_location;
+pub use redirect::{redirect_location, rewritten_by_redirect};
 pub use rewrite::{replace_path, rewrite_host, rewrite_path};
 pub use table::{Found, Table};

@@ -41,6 +41,16 @@ pub fn redirect_location(
     }
 }
 
+/// Appends the path that a redirect makes of the request's by rewriting a part of it, its query included; `false`, and nothing, for
+/// one that does not.
+pub fn rewritten_by_redirect(redirect: &Redirect, route: &Route, head: &RequestHead, out: &mut Vec<u8>) -> bool {
+    match &redirect.path {
+        RedirectPath::Prefix(prefix) => replace_matched(route, head.path(), prefix.as_bytes(), out),
+        RedirectPath::Regex { pattern, substitution } => replace_in_path(pattern, substitution, head.path(), out),
+        RedirectPath::Replace(_) | RedirectPath::Keep | RedirectPath::Format(_) => false,
+    }
+}
+
 /// The request's authority, or only its host.
 fn kept_host<'h>(redirect: &Redirect, head: &'h RequestHead, scheme: &str, new_scheme: &str) -> &'h [u8] {
     let authority = head.authority();
@@ -66,8 +76,9 @@ fn push_path(redirect: &Redirect, route: Option<&Route>, head: &RequestHead, out
         RedirectPath::Replace(_) | RedirectPath::Keep => false,
         // Who can evaluate it puts what comes out in its place.
         RedirectPath::Format(_) => false,
-        RedirectPath::Prefix(prefix) => route.is_some_and(|route| replace_matched(route, path, prefix.as_bytes(), out)),
-        RedirectPath::Regex { pattern, substitution } => replace_in_path(pattern, substitution, path, out),
+        RedirectPath::Prefix(_) | RedirectPath::Regex { .. } => {
+            route.is_some_and(|route| rewritten_by_redirect(redirect, route, head, out))
+        }
     };
     if !replaced {
         out.extend_from_slice(path);

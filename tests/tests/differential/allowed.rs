@@ -139,7 +139,6 @@ pub static ALL: &[Allowed] = &[
         &["x-envoy-upstream-service-time"],
     ),
     allowed("a status 400 for trailers", &["trailers-kept"], &[COUNTERS], &["_rq_4"]),
-    allowed("`%REQ(:PATH)%` of a redirect", &["redirects"], &[], &["log path"]),
     allowed(
         "a host from `host_rewrite_header`",
         &["host-rewrites"],

@@ -9,7 +9,7 @@ use postrider_model::{
     Action, DirectResponse, EarlyEdits, Forward, HeaderMutation, Lot, Metadata, Redirect, RedirectPath, RequireTls,
     ResponseBody, SchemeOfPort, StringMatch, Target, Value, WeightedCluster,
 };
-use postrider_router::{Surroundings, redirect_location};
+use postrider_router::{Surroundings, redirect_location, rewritten_by_redirect};
 use postrider_telemetry::stats::sets::http as stat;
 
 use super::Connection;
@@ -294,6 +294,10 @@ impl Exchange {
                 let by_format = self.redirect_by_format(redirect);
                 let redirect = by_format.as_deref().unwrap_or(redirect);
                 redirect_location(redirect, Some(route), &self.request, scheme, &mut location);
+                let mut path = Vec::new();
+                if rewritten_by_redirect(redirect, route, &self.request, &mut path) {
+                    self.replace_path(http, &path);
+                }
                 self.redirect_with(connection, http, redirect, location);
                 None
             }

@@ -113,11 +113,7 @@ impl Exchange {
             None => rewrite_path(forward, table.route(route), self.request.path(), &mut scratch),
         };
         if rewritten {
-            let original = self.request.path().to_vec();
-            if !http.model.router.suppress_x_headers {
-                let _ = self.request.fields.set(HeaderId::XEnvoyOriginalPath, &original);
-            }
-            let _ = self.request.set_path(&scratch);
+            self.replace_path(http, &scratch);
         }
         self.scratch = scratch;
         if http.model.identity.scheme == SchemeRule::OfUpstream {
@@ -141,6 +137,15 @@ impl Exchange {
         if plan.remembers || http.logs_tries || measured || self.request.fields.asks_for_attempts() {
             self.prepare_attempts(connection, http, forward, plan);
         }
+    }
+
+    /// Gives the request another path, and says which one it had.
+    pub(super) fn replace_path(&mut self, http: &Http, path: &[u8]) {
+        if !http.model.router.suppress_x_headers {
+            let original = self.request.path().to_vec();
+            let _ = self.request.fields.set(HeaderId::XEnvoyOriginalPath, &original);
+        }
+        let _ = self.request.set_path(path);
     }
 
     /// The time that a proxy in front gives the request is as if the request itself asked for it.
