@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use postrider_testkit::{RawClient, wait_until};
 
@@ -17,13 +18,24 @@ pub struct Load {
 impl Load {
     /// `request` is sent over and over, each time on a connection that lasts as long as it can.
     pub fn start(address: SocketAddr, clients: usize, method: &'static str, request: impl Into<String>) -> Self {
+        Self::start_paced(address, clients, Duration::ZERO, method, request)
+    }
+
+    /// The same with a pause of each client between its requests.
+    pub fn start_paced(
+        address: SocketAddr,
+        clients: usize,
+        pause: Duration,
+        method: &'static str,
+        request: impl Into<String>,
+    ) -> Self {
         let request = request.into();
         let stop = Arc::new(AtomicBool::new(false));
         let served = Arc::new(AtomicU64::new(0));
         let clients = (0..clients)
             .map(|_| {
                 let (stop, served, request) = (Arc::clone(&stop), Arc::clone(&served), request.clone());
-                std::thread::spawn(move || drive(address, method, &request, &stop, &served))
+                std::thread::spawn(move || drive(address, pause, method, &request, &stop, &served))
             })
             .collect();
         let load = Self { stop, served, clients };
@@ -44,7 +56,14 @@ impl Load {
     }
 }
 
-fn drive(address: SocketAddr, method: &str, request: &str, stop: &AtomicBool, served: &AtomicU64) -> Vec<String> {
+fn drive(
+    address: SocketAddr,
+    pause: Duration,
+    method: &str,
+    request: &str,
+    stop: &AtomicBool,
+    served: &AtomicU64,
+) -> Vec<String> {
     let mut failures = Vec::new();
     let mut client = RawClient::connect(address);
     while !stop.load(Ordering::SeqCst) {
@@ -65,6 +84,12 @@ fn drive(address: SocketAddr, method: &str, request: &str, stop: &AtomicBool, se
         if reconnect {
             client = RawClient::connect(address);
         }
+        wait(pause);
     }
     failures
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time between two requests is what is asked for")]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
 }
