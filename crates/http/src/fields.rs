@@ -117,6 +117,8 @@ pub struct FieldLine {
     bytes: Box<[u8]>,
     /// Its entry in an index, were the arena empty before.
     entry: Entry,
+    /// [`HeaderId::noted_bit`]
+    bit: IdSet,
 }
 
 impl FieldLine {
@@ -135,7 +137,7 @@ impl FieldLine {
             id,
             flags: ADDED,
         };
-        Ok(Self { bytes: [start, value, b"\r\n"].concat().into(), entry })
+        Ok(Self { bytes: [start, value, b"\r\n"].concat().into(), entry, bit: id.noted_bit() })
     }
 
     /// The line as it is written, its CR LF included.

@@ -16,8 +16,13 @@ pub fn check_authority(authority: &[u8]) -> Result<(), Reject> {
 /// [`check_authority`] that also tells whether there are capitals, from the same look at each byte.
 #[inline]
 pub(crate) fn scan_authority(authority: &[u8]) -> Result<bool, Reject> {
-    let digits = authority.iter().rev().take_while(|b| b.is_ascii_digit()).count();
-    let (host, port) = match authority.split_at_checked(authority.len() - digits) {
+    let mut port_at = authority.len();
+    while let Some(byte) = authority.get(port_at.wrapping_sub(1))
+        && byte.is_ascii_digit()
+    {
+        port_at -= 1;
+    }
+    let (host, port) = match authority.split_at_checked(port_at) {
         Some(([host @ .., b':'], port)) => (host, port),
         _ => (authority, &[][..]),
     };

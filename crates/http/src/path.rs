@@ -115,18 +115,15 @@ pub(crate) fn plain_path_len(target: &[u8]) -> Option<usize> {
         }
         return Some(memchr::memchr(b'?', target).unwrap_or(target.len()));
     }
-    let mut path_len = target.len();
-    let mut before = 0;
-    for (at, &byte) in target.iter().enumerate() {
-        if !is_usual(byte) || (before == b'/' && (byte == b'/' || byte == b'.')) {
-            return None;
-        }
-        if byte == b'?' {
-            path_len = path_len.min(at);
-        }
-        before = byte;
+    // Filled up with a byte that no rule looks at.
+    let mut window = [b'a'; WINDOW];
+    window.get_mut(..target.len())?.copy_from_slice(target);
+    if !is_plain(&window) {
+        return None;
     }
-    Some(path_len)
+    let has_query = window.iter().fold(false, |found, &byte| found | (byte == b'?'));
+    let query = if has_query { target.iter().position(|&byte| byte == b'?') } else { None };
+    Some(query.unwrap_or(target.len()))
 }
 
 /// Bytes that [`is_plain`] looks at: those of a vector, and one for pairs.

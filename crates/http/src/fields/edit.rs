@@ -43,7 +43,7 @@ impl Fields {
         self.index.push(entry);
         *first = self.index.len() as u16;
         self.live += 1;
-        self.noted |= entry.id.noted_bit();
+        self.noted |= line.bit;
         Ok(())
     }
 
