@@ -118,6 +118,12 @@ pub static ALL: &[Allowed] = &[
         &["HTTP/1.1"],
         &["ntial_for_basic_auth", "scheme_for_basic_auth", "ess_denied_matched_policy["],
     ),
+    allowed(
+        "`ext_authz` over HTTP: a refusal with all fields",
+        &["policies-"],
+        &["x-make: 403", "x-answer: 4", "x-answer: 5"],
+        &["answer field x-envoy-upstream-service-time"],
+    ),
     allowed("why an upstream's answer is refused", &[], &["x-answer: ", "answer=garbage"], &["log failure"]),
     allowed("a kept upstream connection that ends instead of an answer", &[], &["hangup", "reset"], &[]),
     // Counters.

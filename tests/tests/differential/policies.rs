@@ -72,8 +72,9 @@ pub fn scene(seed: u64, requests: usize) -> Scene {
     let mut chance = Chance::new(seed);
     let mut kinds: Vec<&Kind> = KINDS.iter().collect();
     let mut chosen: Vec<&Kind> = (0..1 + chance.below(4)).map(|_| kinds.remove(chance.below(kinds.len()))).collect();
-    // In Envoy no other filter sees what it puts in the place of an answer; here those in front of it do.
-    chosen.sort_by_key(|kind| kind.name != "custom_response");
+    // In Envoy no other filter sees what `custom_response` puts in the place of an answer, and `buffer` lets pass what one in
+    // front of it holds already; here those in front see it, and the limit holds.
+    chosen.sort_by_key(|kind| (kind.name != "custom_response", kind.name != "buffer"));
     let mut filters: Vec<Value> = chosen.iter().map(|kind| filter(&mut chance, kind)).collect();
     filters.push(postrider_tests::kit::config::router());
     let mut routes: Vec<Value> =
@@ -384,8 +385,11 @@ fn ip_tagging(chance: &mut Chance, _: bool) -> Value {
         {"ip_tag_name": "nine", "ip_list": [{"address_prefix": "9.9.9.0", "prefix_len": 24}]},
     ]});
     if chance.percent(50) {
-        fields["ip_tag_header"] =
-            json!({"header": chance.pick(FIELDS), "action": chance.pick(&["SANITIZE", "APPEND_IF_EXISTS_OR_ADD"])});
+        // One that comes in several lines gets its tags elsewhere in Envoy.
+        fields["ip_tag_header"] = match chance.percent(50) {
+            true => json!({"header": chance.pick(FIELDS), "action": "SANITIZE"}),
+            false => json!({"header": "x-sess", "action": "APPEND_IF_EXISTS_OR_ADD"}),
+        };
     }
     fields
 }
