@@ -10,11 +10,10 @@ use crate::rewrite::{replace_in_path, replace_matched, without_query};
 /// `scheme` is that of the request as the client knows it (what `x-forwarded-proto` says). Parts that the redirect
 /// does not name stay those of the request; but when the scheme changes, a port that was the default of the old one
 /// goes, and a port that is named replaces the request's. A `?` in a replaced path replaces the query, and is safe
-/// from `strip_query`.
-/// Without a route, nothing of the path was matched that could be replaced.
+/// from `strip_query`. `rewritten` is what [`rewritten_by_redirect`] says.
 pub fn redirect_location(
     redirect: &Redirect,
-    route: Option<&Route>,
+    rewritten: Option<&[u8]>,
     head: &RequestHead,
     scheme: &str,
     out: &mut Vec<u8>,
@@ -35,20 +34,23 @@ pub fn redirect_location(
         out.extend_from_slice(port.to_string().as_bytes());
     }
     let path_start = out.len();
-    push_path(redirect, route, head, out);
+    push_path(redirect, rewritten, head, out);
     if out.get(path_start) != Some(&b'/') {
         out.insert(path_start, b'/');
     }
 }
 
-/// Appends the path that a redirect makes of the request's by rewriting a part of it, its query included; `false`, and nothing, for
-/// one that does not.
-pub fn rewritten_by_redirect(redirect: &Redirect, route: &Route, head: &RequestHead, out: &mut Vec<u8>) -> bool {
-    match &redirect.path {
-        RedirectPath::Prefix(prefix) => replace_matched(route, head.path(), prefix.as_bytes(), out),
-        RedirectPath::Regex { pattern, substitution } => replace_in_path(pattern, substitution, head.path(), out),
+/// The path that a redirect makes of the request's by rewriting a part of it, its query included; `None` where it does not. Without
+/// a route, no prefix was matched that could be replaced.
+pub fn rewritten_by_redirect(redirect: &Redirect, route: Option<&Route>, head: &RequestHead) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let is_rewritten = match &redirect.path {
+        RedirectPath::Prefix(prefix) => replace_matched(route?, head.path(), prefix.as_bytes(), &mut out),
+        RedirectPath::Regex { pattern, substitution } => replace_in_path(pattern, substitution, head.path(), &mut out),
+        // Who can evaluate a format puts what comes out in its place.
         RedirectPath::Replace(_) | RedirectPath::Keep | RedirectPath::Format(_) => false,
-    }
+    };
+    is_rewritten.then_some(out)
 }
 
 /// The request's authority, or only its host.
@@ -60,10 +62,10 @@ fn kept_host<'h>(redirect: &Redirect, head: &'h RequestHead, scheme: &str, new_s
     if drop_port { host } else { authority }
 }
 
-fn push_path(redirect: &Redirect, route: Option<&Route>, head: &RequestHead, out: &mut Vec<u8>) {
+fn push_path(redirect: &Redirect, rewritten: Option<&[u8]>, head: &RequestHead, out: &mut Vec<u8>) {
     let start = out.len();
     let path = head.path();
-    let replaced = match &redirect.path {
+    match &redirect.path {
         RedirectPath::Replace(text) if text.contains('?') => {
             out.extend_from_slice(text.as_bytes());
             return;
@@ -71,17 +73,8 @@ fn push_path(redirect: &Redirect, route: Option<&Route>, head: &RequestHead, out
         RedirectPath::Replace(text) if !text.is_empty() => {
             out.extend_from_slice(text.as_bytes());
             out.extend_from_slice(path.get(without_query(path).len()..).unwrap_or_default());
-            true
         }
-        RedirectPath::Replace(_) | RedirectPath::Keep => false,
-        // Who can evaluate it puts what comes out in its place.
-        RedirectPath::Format(_) => false,
-        RedirectPath::Prefix(_) | RedirectPath::Regex { .. } => {
-            route.is_some_and(|route| rewritten_by_redirect(redirect, route, head, out))
-        }
-    };
-    if !replaced {
-        out.extend_from_slice(path);
+        _ => out.extend_from_slice(rewritten.unwrap_or(path)),
     }
     if redirect.strip_query {
         let kept = without_query(out.get(start..).unwrap_or_default()).len();
@@ -103,14 +96,21 @@ mod tests {
     fn location(redirect: &Redirect, prefix: &str, host: &str, path: &str, scheme: &str) -> String {
         let mut out = Vec::new();
         let lines = [("x-forwarded-proto", scheme)];
-        redirect_location(
-            redirect,
-            Some(&route(PathMatch::Prefix(prefix.into()))),
-            &head("GET", host, path, &lines),
-            scheme,
-            &mut out,
-        );
+        let (route, head) = (route(PathMatch::Prefix(prefix.into())), head("GET", host, path, &lines));
+        let rewritten = rewritten_by_redirect(redirect, Some(&route), &head);
+        redirect_location(redirect, rewritten.as_deref(), &head, scheme, &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    /// Such redirects are those of filters, for requests that no route took.
+    #[test]
+    fn without_a_route_a_regex_rewrites_and_a_prefix_does_not() {
+        let head = head("GET", "rd", "/old/x?q", &[]);
+        let pattern = Regex::new("/old").unwrap();
+        let regex = Redirect { path: RedirectPath::Regex { pattern, substitution: "/new".into() }, ..keep() };
+        let prefix = Redirect { path: RedirectPath::Prefix("/new".into()), ..keep() };
+        assert_eq!(rewritten_by_redirect(&regex, None, &head).as_deref(), Some(&b"/new/x?q"[..]));
+        assert_eq!(rewritten_by_redirect(&prefix, None, &head), None);
     }
 
     /// Each row was observed on the proxy whose meaning this is.

@@ -10,7 +10,7 @@ use postrider_filter_api::{
 };
 use postrider_http::{HeaderId, RequestHead, Scheme};
 use postrider_model::{Address, Format, LogFormat, Node, NumberedOption, Redirect};
-use postrider_router::redirect_location;
+use postrider_router::{redirect_location, rewritten_by_redirect};
 use postrider_upstream::Members;
 
 use crate::call::{self, grpc};
@@ -120,7 +120,8 @@ impl Host for Services<'_> {
         let forwarded = forwarded.and_then(|scheme| std::str::from_utf8(scheme).ok());
         let scheme = forwarded.unwrap_or_else(|| stream.request.scheme().map_or("http", Scheme::as_str));
         let mut location = Vec::new();
-        redirect_location(redirect, route, stream.request, scheme, &mut location);
+        let path = rewritten_by_redirect(redirect, route, stream.request);
+        redirect_location(redirect, path.as_deref(), stream.request, scheme, &mut location);
         location
     }
 

@@ -293,9 +293,9 @@ impl Exchange {
                 let scheme = self.request.scheme().map_or("http", Scheme::as_str);
                 let by_format = self.redirect_by_format(redirect);
                 let redirect = by_format.as_deref().unwrap_or(redirect);
-                redirect_location(redirect, Some(route), &self.request, scheme, &mut location);
-                let mut path = Vec::new();
-                if rewritten_by_redirect(redirect, route, &self.request, &mut path) {
+                let path = rewritten_by_redirect(redirect, Some(route), &self.request);
+                redirect_location(redirect, path.as_deref(), &self.request, scheme, &mut location);
+                if let Some(path) = path {
                     self.replace_path(http, &path);
                 }
                 self.redirect_with(connection, http, redirect, location);

@@ -12,7 +12,9 @@ use postrider_http::{Aside, Reject, RequestHead};
 use postrider_model::{
     Action, Forward, Listener, Metadata, Redirect, Route, Target, Value, VirtualHost, WeightedCluster,
 };
-use postrider_router::{Explanation, Outcome, Surroundings, redirect_location, rewrite_host, rewrite_path};
+use postrider_router::{
+    Explanation, Outcome, Surroundings, redirect_location, rewrite_host, rewrite_path, rewritten_by_redirect,
+};
 use postrider_upstream::{Cluster as Hosts, Random};
 use postrider_worker::{
     ChainPlan, Ends, Greeting, HandlerPlan, HttpPlan, ListenerPlan, Peer, Plan, identify, request_rules,
@@ -210,7 +212,8 @@ fn end<'p>(plan: &'p Plan, route: &'p Route, asked: &Asked<'_>) -> End<'p> {
         Action::Redirect(redirect) => {
             let mut location = Vec::new();
             let scheme = head.scheme().map_or("http", postrider_http::Scheme::as_str);
-            redirect_location(redirect, Some(route), head, scheme, &mut location);
+            let path = rewritten_by_redirect(redirect, Some(route), head);
+            redirect_location(redirect, path.as_deref(), head, scheme, &mut location);
             End::Redirect { redirect, location: lossy(&location) }
         }
         Action::Forward(forward) => {
