@@ -191,8 +191,8 @@ fn set_fast_open(socket: &Socket, queue: u32) -> io::Result<()> {
 /// The system knows no such option, or takes no such value; the text names it.
 pub fn set_options(socket: &impl AsFd, options: &[NumberedOption], moment: OptionMoment) -> io::Result<()> {
     for option in options.iter().filter(|option| option.when == moment) {
-        if let (Some(wanted), Some(version)) = (option.ip_version, IpVersion::of(socket)?)
-            && wanted != version
+        if let Some(wanted) = option.ip_version
+            && IpVersion::of(socket)?.is_some_and(|version| version != wanted)
         {
             continue;
         }
