@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use postrider_tests::get;
 use postrider_tests::kit::proxy::Launch;
-use postrider_tests::kit::{Config, Proxy, RawClient, net, wait_until};
+use postrider_tests::kit::{Config, Proxy, RawClient, net, process, wait_until};
 use postrider_tests::probes::probed;
 use serde_json::{Value, json};
 
@@ -17,8 +17,13 @@ fn answering(format: &str, listener: Value) -> Config {
 /// In how many seconds the system asks the client of a connection whether it is still there, as the server's side of the
 /// connection has it; `None` when it does not.
 fn asks_in(client: &RawClient, server: SocketAddr) -> Option<u64> {
-    let [timer] = probed(Some(server), client.local_addr())[..] else { panic!("one connection") };
-    timer
+    let mut seen = Vec::new();
+    // The table may change while it is read, and lack a line or have it twice.
+    wait_until("the connection stands in the table once", || {
+        seen = probed(Some(server), client.local_addr());
+        seen.len() == 1
+    });
+    seen[0]
 }
 
 #[test]
@@ -151,7 +156,7 @@ fn goes_for_seven(most: Option<u32>) -> f64 {
     }
     let mut proxy = Proxy::start(&answering("", listener));
     let address = proxy.address("http");
-    proxy.signal("STOP");
+    process::stop(proxy.pid());
     let clients: Vec<_> = (0..7).map(|_| RawClient::connect(address)).collect();
     proxy.signal("CONT");
     let told = |what: &str| {
